@@ -7,7 +7,6 @@ set -euo pipefail
 packages=(
     acl         # setfacl, getfacl: access control lists in tests of metadata
     attr        # setfattr, getfattr: extended attributes
-    b3sum       # the peer of BLAKE3
     btrfs-progs # mkfs.btrfs, and subvolumes
     chromium    # runs the page of haul serve --web
     coreutils   # the peers: cp, md5sum and their relatives
@@ -47,6 +46,14 @@ install_page_tools() {
     echo "${page_packages[*]}" >"$page_tools/installed"
 }
 
+# The peer of BLAKE3, which Debian has only in older releases. It is installed beside cargo, where it is found first.
+install_b3sum() {
+    if [ "$(b3sum --version 2>/dev/null)" != "b3sum 1.8.6" ]; then
+        echo "install-test-needs: installing b3sum 1.8.6"
+        cargo install --quiet --locked --version 1.8.6 --root "$(dirname "$(dirname "$(command -v cargo)")")" b3sum
+    fi
+}
+
 is_installed() {
     [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]
 }
@@ -59,6 +66,7 @@ for package in "${packages[@]}"; do
 done
 if [ "${#missing[@]}" -eq 0 ]; then
     install_page_tools
+    install_b3sum
     exit 0
 fi
 
@@ -74,3 +82,4 @@ echo "install-test-needs: installing ${missing[*]}"
 "${as_root[@]}" apt-get update -qq
 "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"
 install_page_tools
+install_b3sum

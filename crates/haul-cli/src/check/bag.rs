@@ -1,10 +1,17 @@
 //! Bags (RFC 8493): manifests, and completeness of the payload.
 
+use super::decoded::DecodedText;
+use crate::sum::list::{Piece, read_piece};
+use encoding_rs::{Encoding, UTF_8};
+use haul_digest::list::{BagRules, Flaw};
 use haul_digest::{Algorithm, digest};
 use haul_engine::sum::reason;
+use haul_sys::Follow;
+use haul_sys::dir::CWD;
+use haul_sys::open::open_source_at;
 use std::ffi::OsStr;
-use std::fs::{self, ReadDir};
-use std::io;
+use std::fs::{self, File, ReadDir};
+use std::io::{self, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,6 +21,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 pub(super) struct Bag {
     root: PathBuf,
     version: (u32, u32),
+    /// Encoding of the manifests and of all other tag files except the declaration.
+    encoding: &'static Encoding,
+    /// True if the declaration starts with a byte order mark, which it must not.
+    has_mark: bool,
 }
 
 /// A fault of a bag.
@@ -27,22 +38,37 @@ pub(super) struct Fault {
 /// File that makes a directory a bag.
 const DECLARATION: &str = "bagit.txt";
 
+/// File that lists files to be fetched.
+const FETCH: &str = "fetch.txt";
+
 /// Read limit for the declaration and `bag-info.txt`, in bytes.
 const TAG_FILE_BYTES_MAX: u64 = 1 << 20;
 
 impl Bag {
     /// Returns the bag in this directory.
     pub(super) fn of(dir: &Path) -> Result<Bag, String> {
-        let declaration = read_start(&dir.join(DECLARATION)).map_err(|error| match error.kind() {
+        let bytes = read_start(open_regular(&dir.join(DECLARATION))).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => format!("Is a directory, but not a bag: it has no {DECLARATION}"),
             _ => format!("{DECLARATION}: {}", reason(&error)),
         })?;
+        let declaration = String::from_utf8_lossy(&bytes);
         let version = field(&declaration, "BagIt-Version").and_then(|text| {
             let (major, minor) = text.split_once('.')?;
             Some((major.parse().ok()?, minor.parse().ok()?))
         });
         let version = version.ok_or_else(|| format!("{DECLARATION}: no line 'BagIt-Version: M.N'"))?;
-        Ok(Bag { root: dir.to_owned(), version })
+        let encoding = match field(&declaration, "Tag-File-Character-Encoding") {
+            Some(name) => Encoding::for_label(name.as_bytes())
+                .ok_or_else(|| format!("{DECLARATION}: unknown character encoding '{name}'"))?,
+            None => UTF_8,
+        };
+        let has_mark = declaration.starts_with('\u{feff}');
+        Ok(Bag { root: dir.to_owned(), version, encoding, has_mark })
+    }
+
+    /// Opens a tag file, which is read as UTF-8.
+    pub(super) fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
+        tag_file(path, self.encoding)
     }
 
     /// Returns the bag of a manifest; `None` for a file that is not a manifest of a bag.
@@ -86,6 +112,11 @@ impl Bag {
 pub(super) struct Payload {
     root: PathBuf,
     version: (u32, u32),
+    encoding: &'static Encoding,
+    /// Faults of the bag that are known before the walk.
+    faults: Vec<Fault>,
+    /// Rest of `fetch.txt`, and the number of its lines that were read.
+    fetch: Option<(BufReader<Box<dyn Read + Send>>, u64)>,
     /// List number and names of each payload manifest; sorted when the walk starts.
     listed: Vec<(u64, Vec<u128>)>,
     /// Directories in progress, outermost first, each with its name as manifests write it.
@@ -97,15 +128,38 @@ pub(super) struct Payload {
 }
 
 impl Payload {
-    /// Returns an empty payload; `None` if no payload manifest is among the lists.
-    pub(super) fn new(root: &Path, bag: &Bag, manifests: Vec<u64>) -> Option<Payload> {
-        if manifests.is_empty() {
-            return None;
+    /// Returns an empty payload, which is not walked if no payload manifest is among the lists.
+    pub(super) fn new(root: &Path, bag: &Bag, manifests: Vec<u64>) -> Payload {
+        let mut faults = Vec::new();
+        if bag.has_mark {
+            let text = format!("{DECLARATION} starts with a byte order mark");
+            faults.push(Fault { name: None, text });
         }
+        let fetch = match bag.open(&bag.root.join(FETCH)) {
+            Ok(source) => Some((BufReader::new(source), 0)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => {
+                faults.push(Fault { name: None, text: format!("{FETCH}: {}", reason(&error)) });
+                None
+            }
+        };
+        let is_over = manifests.is_empty();
         let listed = manifests.into_iter().map(|number| (number, Vec::new())).collect();
-        let (root, version) = (root.to_owned(), bag.version);
-        let (levels, begun, ended, files, bytes) = (Vec::new(), false, false, 0, 0);
-        Some(Payload { root, version, listed, levels, begun, ended, files, bytes })
+        let (root, version, encoding) = (root.to_owned(), bag.version, bag.encoding);
+        let (levels, files, bytes) = (Vec::new(), 0, 0);
+        Payload {
+            root,
+            version,
+            encoding,
+            faults,
+            fetch,
+            listed,
+            levels,
+            begun: is_over,
+            ended: is_over,
+            files,
+            bytes,
+        }
     }
 
     /// Records that a list names a file.
@@ -117,6 +171,9 @@ impl Payload {
 
     /// Returns the next fault; `None` at the end of the payload.
     pub(super) fn next(&mut self, stop: &AtomicBool) -> Option<Fault> {
+        if let Some(fault) = self.faults.pop().or_else(|| self.fetch_fault(stop)) {
+            return Some(fault);
+        }
         if !std::mem::replace(&mut self.begun, true) {
             self.listed.iter_mut().for_each(|(_, names)| names.sort_unstable());
             if let Err(fault) = self.enter(b"data".to_vec()) {
@@ -149,6 +206,36 @@ impl Payload {
         None
     }
 
+    /// Returns the next fault of `fetch.txt`. The files that it lists may be missing.
+    fn fetch_fault(&mut self, stop: &AtomicBool) -> Option<Fault> {
+        let (reader, line) = self.fetch.as_mut()?;
+        let rules = BagRules { encodes_percent: self.version >= (1, 0), foreign: None };
+        let mut text = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            *line += 1;
+            let flaw = match read_piece(reader, b'\n', &mut text) {
+                Ok(Piece::Whole) if text.iter().all(u8::is_ascii_whitespace) => continue,
+                Ok(Piece::Whole) => rules.fetched(&text).err(),
+                Ok(Piece::TooLong) => Some(Flaw::TooLong),
+                Ok(Piece::End) => break,
+                Err(error) => {
+                    self.fetch = None;
+                    return Some(Fault { name: None, text: format!("{FETCH}: {}", reason(&error)) });
+                }
+            };
+            match flaw {
+                None => {}
+                Some(Flaw::Damaged) => {
+                    let text = format!("{FETCH}: {line}: not of the form URL LENGTH PATH");
+                    return Some(Fault { name: None, text });
+                }
+                Some(flaw) => return Some(Fault { name: None, text: format!("{FETCH}: {line}: {flaw}") }),
+            }
+        }
+        self.fetch = None;
+        None
+    }
+
     fn enter(&mut self, name: Vec<u8>) -> Result<(), Fault> {
         let dir = fs::read_dir(self.root.join(OsStr::from_bytes(&name)));
         let dir = dir.map_err(|error| unreadable(&name, &error))?;
@@ -175,14 +262,18 @@ impl Payload {
 
     /// Compares the totals with the `Payload-Oxum` of `bag-info.txt`: bytes, a dot, files.
     fn oxum_fault(&self) -> Option<Fault> {
-        let info = read_start(&self.root.join("bag-info.txt")).ok()?;
+        let info = read_start(tag_file(&self.root.join("bag-info.txt"), self.encoding)).ok()?;
+        let info = String::from_utf8_lossy(&info);
         let (stated, found) = (field(&info, "Payload-Oxum")?, format!("{}.{}", self.bytes, self.files));
         let text = format!("the payload is {found} (bytes.files), but bag-info.txt says {stated}");
         (stated != found).then_some(Fault { name: None, text })
     }
 
-    /// Describes the payload.
+    /// Describes the payload, if it was walked.
     pub(super) fn remark(&self) -> String {
+        if self.listed.is_empty() {
+            return String::new();
+        }
         let (major, minor) = self.version;
         let files = if self.files == 1 { "file" } else { "files" };
         format!("BagIt {major}.{minor}, payload of {} {files}, {} bytes", self.files, self.bytes)
@@ -202,11 +293,27 @@ fn key(name: &[u8]) -> u128 {
     digest.as_bytes().iter().take(16).fold(0, |key, &byte| key << 8 | u128::from(byte))
 }
 
-fn read_start(path: &Path) -> io::Result<String> {
-    use std::io::Read;
+fn read_start(source: io::Result<impl Read>) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    fs::File::open(path)?.take(TAG_FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
+    source?.take(TAG_FILE_BYTES_MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Opens a file of a bag, without waiting for the writer of a named pipe.
+fn open_regular(path: &Path) -> io::Result<File> {
+    let file = File::from(open_source_at(CWD, path, Follow::Yes, false)?);
+    match file.metadata()? {
+        facts if facts.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+        facts if facts.is_file() => Ok(file),
+        _ => Err(io::Error::other("not a regular file")),
+    }
+}
+
+/// Opens a tag file in this encoding, which is read as UTF-8.
+fn tag_file(path: &Path, encoding: &'static Encoding) -> io::Result<Box<dyn Read + Send>> {
+    let file = open_regular(path)?;
+    // Names in UTF-8 may be any bytes, as on Linux.
+    Ok(if encoding == UTF_8 { Box::new(file) } else { Box::new(DecodedText::new(file, encoding)) })
 }
 
 /// Returns the value of a line `NAME: VALUE`.

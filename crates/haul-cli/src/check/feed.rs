@@ -175,7 +175,8 @@ impl<'a> Feed<'a> {
             let hints = Hints { forced: self.job.forced.clone(), ..hints };
             let list = self.list(path.as_os_str(), false);
             let failed = |error| format!("{manifest}: {}", reason(&error));
-            list_readers.push(ListReader::open(path, list, &hints).map_err(failed)?);
+            let source = bag.open(path).map_err(failed)?;
+            list_readers.push(ListReader::new(source, list, &hints));
         }
         let base = self.job.directory.clone().unwrap_or_else(|| bag.root().to_owned());
         let of_payload = |list_reader: &ListReader| {
@@ -184,7 +185,7 @@ impl<'a> Feed<'a> {
         };
         let payload = Payload::new(&base, bag, list_readers.iter().filter_map(of_payload).collect());
         let whole = Arc::new(self.list(name, true));
-        Ok(Open { list_readers, turn: 0, base, bag: payload.map(|payload| (whole, payload)) })
+        Ok(Open { list_readers, turn: 0, base, bag: Some((whole, payload)) })
     }
 
     /// Reads one line, or takes one step at the end of a bag; returns the lists while there is
@@ -272,7 +273,7 @@ impl<'a> Feed<'a> {
         let Some(first) = claims.first() else { return };
         let (name, span) = (first.claim.name.clone(), first.claim.span);
         let source = self.source(&name, base);
-        let can_be_read_again = matches!(source, Source::Path(_));
+        let can_be_read_again = matches!(source, Source::Named(_));
         let stated: Vec<_> = claims.iter().flat_map(|placed| &placed.claim.stated).collect();
         let is_question = stated.iter().any(|stated| self.settled.wants_probe(stated));
         let mut algorithms: Vec<Algorithm> = Vec::new();
@@ -327,7 +328,7 @@ impl<'a> Feed<'a> {
             Some(meant) if !path.exists() => base.join(OsString::from_vec(meant)),
             _ => path,
         };
-        Source::Path(path.into_os_string())
+        Source::Named(path.into_os_string())
     }
 }
 

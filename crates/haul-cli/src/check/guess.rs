@@ -80,7 +80,7 @@ pub(super) fn algorithms(stated: &StatedChecksum) -> Vec<Algorithm> {
 
 /// Returns true if the file matches the meaning. A meaning whose algorithm was not computed does
 /// not match.
-pub(super) fn agrees(meaning: &Interpretation, sums: &Sums) -> bool {
+pub(crate) fn agrees(meaning: &Interpretation, sums: &Sums) -> bool {
     let of = |digests: &[haul_digest::Digest]| digests.first().map(|digest| digest.algorithm());
     let same = match meaning.digests.as_slice() {
         [one] => sums.digests.contains(one),
@@ -246,7 +246,7 @@ mod tests {
         let trees = Trees { leaves: vec![ByteLen(4096)], part: None };
         let look = AlgorithmRetry { settings: &settings, trees: &trees, leaf: Arc::default(), stop: &stop };
         let task = |algorithm| Task {
-            source: haul_engine::sum::Source::Path(path.clone().into()),
+            source: haul_engine::sum::Source::Named(path.clone().into()),
             recipe: Arc::new(Recipe { algorithms: vec![algorithm], form: Form::Plain }),
             offset: haul_model::ByteOffset(0),
             length: None,

@@ -21,7 +21,7 @@ struct Record {
 }
 
 /// Parses a line that starts with a brace.
-pub(super) fn read(line: &[u8], forced: Option<&[Algorithm]>) -> Line {
+pub(crate) fn read(line: &[u8], forced: Option<&[Algorithm]>) -> Line {
     let record: Record = match serde_json::from_slice(line) {
         Ok(record) => record,
         Err(error) => return Line::Malformed(Flaw::Record(error.to_string())),

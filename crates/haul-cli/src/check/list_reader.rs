@@ -59,10 +59,15 @@ impl ListReader {
                 (Box::new(file), waits)
             }
         };
+        Ok(ListReader { waits, is_stdin, ..ListReader::new(source, list, hints) })
+    }
+
+    /// Creates the reader of a regular file that is open.
+    pub(super) fn new(source: Box<dyn Read + Send>, list: List, hints: &Hints) -> ListReader {
         let source = BufReader::with_capacity(BUFFER_BYTES, source);
         let end = if hints.zero { 0 } else { b'\n' };
         let (list, reader, forced) = (Arc::new(list), Reader::new(hints), hints.forced.clone());
-        Ok(ListReader { list, line: 0, source, reader, end, waits, is_stdin, forced })
+        ListReader { list, line: 0, source, reader, end, waits: false, is_stdin: false, forced }
     }
 
     /// Returns true if the next line is available without waiting for the writer of the list.
@@ -78,6 +83,9 @@ impl ListReader {
             Ok(Piece::Whole) => {}
             Ok(Piece::TooLong) => return Next::Line(Line::Malformed(Flaw::TooLong)),
             Ok(Piece::End) => return Next::End,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return Next::Failed(error.to_string());
+            }
             Err(_) => return Next::Failed("read error".to_owned()),
         }
         if self.line == 1 && UTF16_MARKS.iter().any(|mark| line.starts_with(mark)) {

@@ -8,9 +8,10 @@
 
 mod args;
 mod bag;
+mod decoded;
 mod feed;
 mod guess;
-mod json;
+pub(crate) mod json;
 mod list_reader;
 mod report;
 mod resolve;
@@ -25,7 +26,7 @@ use args::Args;
 use clap::Parser;
 use clap::error::ErrorKind;
 use feed::Feed;
-pub(crate) use guess::measure;
+pub(crate) use guess::{agrees, measure};
 use haul_engine::sum::{Counters, run as hash};
 use report::Report;
 use resolve::{Job, resolve};

@@ -75,8 +75,11 @@ impl<'a, 'o> Report<'a, 'o> {
                 self.file(&group, outcome);
             }
             Ticket::Malformed { list, line, flaw } => {
-                self.tally(&list).malformed += 1;
-                if self.output_options.warn {
+                let is_damaged = flaw.is_of_an_entry();
+                let tally = self.tally(&list);
+                tally.malformed += 1;
+                tally.damaged += u64::from(is_damaged);
+                if self.output_options.warn || is_damaged && !self.output_options.status {
                     let text = format!("{line}: improperly formatted checksum line: {flaw}");
                     self.out.complain_of(&list.name, &text);
                 }

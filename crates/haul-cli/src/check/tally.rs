@@ -17,6 +17,8 @@ pub(super) struct Tally {
     /// Missing files, ignored or not.
     pub(super) missing: u64,
     pub(super) malformed: u64,
+    /// Those of the malformed lines that look like entries of the list.
+    pub(super) damaged: u64,
     /// Lines of algorithms that were not requested.
     pub(super) excluded: u64,
     /// Faults of a bag.
@@ -56,7 +58,7 @@ impl Tally {
     pub(super) fn is_well(&self, output_options: OutputOptions) -> bool {
         let unverified = output_options.ignore_missing && self.matched == 0;
         let lax = self.malformed == 0 || !output_options.strict;
-        let bad = self.mismatched + self.unreadable + self.faults + self.foreign_lines();
+        let bad = self.mismatched + self.unreadable + self.damaged + self.faults + self.foreign_lines();
         self.claims > 0 && bad == 0 && lax && !unverified
     }
 
@@ -121,6 +123,7 @@ impl Tally {
             "unreadable": self.unreadable,
             "missing": self.missing,
             "malformed": self.malformed,
+            "damaged": self.damaged,
             "not_computed": self.foreign,
             "passed_over": self.excluded,
         });
@@ -154,6 +157,7 @@ mod tests {
             assert!(!bad.is_well(OutputOptions::default()), "{bad:?}");
             assert_eq!(bad.warnings(OutputOptions::default()).len(), 1, "{bad:?}");
         }
+        assert!(!one(|tally| (tally.malformed, tally.damaged) = (1, 1)).is_well(OutputOptions::default()));
         let malformed = one(|tally| tally.malformed = 1);
         assert!(malformed.is_well(OutputOptions::default()) && !malformed.is_well(strict));
         assert!(!Tally { claims: 1, missing: 1, ..Tally::default() }.is_well(lenient));

@@ -79,11 +79,9 @@ struct ParsedArgs {
 }
 
 /// Pairs of options that exclude each other.
-const EXCLUDED: [(Opt, &[Opt]); 5] = [
+const EXCLUDED: [(Opt, &[Opt]); 3] = [
     (Opt::Check, &[Opt::DeriveKey, Opt::Keyed, Opt::Length, Opt::Seek, Opt::Raw, Opt::NoNames, Opt::Tag]),
     (Opt::Keyed, &[Opt::DeriveKey]),
-    (Opt::Raw, &[Opt::Tag]),
-    (Opt::NoNames, &[Opt::Tag]),
     (Opt::Quiet, &[]),
 ];
 
@@ -132,6 +130,9 @@ impl ParsedArgs {
         if self.has(Opt::Quiet) && !self.has(Opt::Check) {
             return Err(Stop::UsageError("--quiet needs --check".to_owned()));
         }
+        if self.files.iter().any(|file| file.is_empty()) {
+            return Err(Stop::UsageError("a FILE has an empty name".to_owned()));
+        }
         if self.has(Opt::Keyed) && self.files.is_empty() {
             return Err(Stop::UsageError("--keyed needs a FILE: standard input holds the key".to_owned()));
         }
@@ -140,9 +141,8 @@ impl ParsedArgs {
 
     fn meaning(self, tool: Personality) -> Result<SumJob, Stop> {
         let mut own = Args::default();
-        if let Some(threads) = self.value(Opt::NumThreads) {
-            let number = threads.to_str().and_then(|text| text.parse::<usize>().ok());
-            let number = number.ok_or_else(|| said("Error: Failed to parse num threads."))?;
+        if let Some(number) = self.number(Opt::NumThreads)? {
+            let number = usize::try_from(number).unwrap_or(usize::MAX);
             own.threads = (number > 0).then(|| number.min(limits::WORKERS_MAX).to_string());
         }
         let settings = settings_of(&own).map_err(Stop::UsageError)?;
@@ -165,7 +165,7 @@ impl ParsedArgs {
             () => Shape::Untagged { binary: false },
         };
         let format = Format { shape, zero: false, base64: false, family: tool.family, little_endian: false };
-        if let Some(job) = self.keyed(&files, format, tool)? {
+        if let Some(job) = self.keyed(&files, format)? {
             return Ok(SumJob::Keyed(job));
         }
         Ok(SumJob::Print(PrintJob {
@@ -183,26 +183,22 @@ impl ParsedArgs {
         }))
     }
 
-    /// Returns the job for a keyed digest or another length; `None` for the plain digest.
-    fn keyed(&self, files: &[OsString], format: Format, tool: Personality) -> Result<Option<KeyedJob>, Stop> {
-        let number = |option| {
-            let value = self.value(option)?;
-            let text = value.as_bytes().strip_prefix(b"=").unwrap_or(value.as_bytes());
-            Some(std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok()))
-        };
-        // The original reports this error for each file.
-        let parsed = |option, what: &str| match number(option) {
-            Some(None) => {
-                let each = |file: &OsString| {
-                    format!("{}: {}: Failed to parse {what}.", tool.name, file.to_string_lossy())
-                };
-                let lines: Vec<String> = files.iter().map(each).collect();
-                Err(said(&lines.join("\n")))
+    /// Returns the number that is the value of an option.
+    fn number(&self, option: Opt) -> Result<Option<u64>, Stop> {
+        let Some(value) = self.value(option) else { return Ok(None) };
+        let text = value.as_bytes().strip_prefix(b"=").unwrap_or(value.as_bytes());
+        match std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok()) {
+            Some(number) => Ok(Some(number)),
+            None => {
+                let (text, name) = (value.to_string_lossy(), name(option));
+                Err(Stop::UsageError(format!("invalid value '{text}' for '{name}'")))
             }
-            Some(Some(number)) => Ok(Some(number)),
-            None => Ok(None),
-        };
-        let (length, seek) = (parsed(Opt::Length, "length")?, parsed(Opt::Seek, "seek")?);
+        }
+    }
+
+    /// Returns the job for a keyed digest or another length; `None` for the plain digest.
+    fn keyed(&self, files: &[OsString], format: Format) -> Result<Option<KeyedJob>, Stop> {
+        let (length, seek) = (self.number(Opt::Length)?, self.number(Opt::Seek)?);
         let mode = match self.value(Opt::DeriveKey) {
             Some(context) => Mode::DeriveKey(context.to_string_lossy().into_owned()),
             None if self.has(Opt::Keyed) => Mode::Keyed,

@@ -6,17 +6,20 @@ mod xxhsum;
 
 pub(super) use b3sum::in_rust;
 
+use super::line::any::{AnyLine, AnyReader};
 use super::line::b3sum::Refusal;
 use super::line::gnu::{GnuRules, GnuState};
 use super::line::{Claim, Line, LineRules, has_digest, read_line};
 use super::list::{Piece, read_piece};
 use super::output::Output;
 use super::personality::Personality;
+use haul_digest::list::Interpretation;
 use haul_engine::sum::{
     Counters, Form, Order, Orders, Outcome, Recipe, Settings, Source, Task, Work, hash_rest,
     hash_rest_of_stdin, run,
 };
 use haul_model::{ByteLen, ByteOffset};
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -73,6 +76,9 @@ pub(crate) struct OutputOptions {
 /// Receives the results in order and reports them.
 trait Report: Send {
     fn take(&mut self, ticket: Ticket, outcome: Outcome);
+
+    /// Reports what holds for all lists together.
+    fn close(&mut self) {}
 }
 
 impl CheckJob {
@@ -97,6 +103,7 @@ impl CheckJob {
             let found = if let Ticket::Claim(listed) = &mut ticket { listed.found.take() } else { None };
             report.take(ticket, found.unwrap_or(outcome));
         });
+        report.close();
         drop(report);
         well
     }
@@ -139,6 +146,10 @@ struct Lists<'a> {
     tool: Personality,
     waiting: std::slice::Iter<'a, OsString>,
     open: Option<OpenList>,
+    /// Reader of the lines in every other format, if the tool reads them.
+    any: Option<AnyReader>,
+    /// Further claims of the line that was read last.
+    pending: VecDeque<Claim>,
     /// True if lines have one blank before the name. Like in the coreutils, this holds for all
     /// lists of a run.
     single_blank: Option<bool>,
@@ -160,7 +171,12 @@ struct OpenList {
 enum LineMeaning {
     Remark,
     Claim(Claim, Option<Vec<u8>>),
-    Malformed(String),
+    /// Not a claim, with the tool's message; `fails` is true if it looks like one, and the tool
+    /// fails for it.
+    Malformed {
+        why: String,
+        fails: bool,
+    },
     NoText,
     TooLong,
 }
@@ -170,22 +186,31 @@ impl Orders for Lists<'_> {
 
     fn next(&mut self) -> Option<Order<Ticket>> {
         loop {
+            if let Some(claim) = self.pending.pop_front() {
+                return self.order(claim, None);
+            }
+            let end_of_line = self.end_of_line();
             let Some(list) = &mut self.open else {
                 let name = self.waiting.next()?;
                 match self.open_list(name) {
-                    Ok(list) => self.open = Some(list),
+                    Ok(list) => {
+                        self.any = self.any_reader(name);
+                        self.open = Some(list);
+                    }
                     Err(error) => return Some(end(name.as_os_str().into(), Some(ListFailure::Open(error)))),
                 }
                 continue;
             };
             let mut text = Vec::new();
             list.line += 1;
-            let read = match read_piece(&mut list.reader, b'\n', &mut text) {
+            let read = match read_piece(&mut list.reader, end_of_line, &mut text) {
                 Ok(Piece::Whole) => self.read(&text),
                 Ok(Piece::TooLong) if matches!(self.job.reading, ListTool::Xxhsum { .. }) => {
                     LineMeaning::TooLong
                 }
-                Ok(Piece::TooLong) => LineMeaning::Malformed(self.malformed()),
+                Ok(Piece::TooLong) => {
+                    LineMeaning::Malformed { why: self.malformed(), fails: self.any.is_some() }
+                }
                 Ok(Piece::End) => return Some(self.close(None)),
                 Err(error) => return Some(self.close(Some(ListFailure::Read(error)))),
             };
@@ -197,9 +222,8 @@ impl Orders for Lists<'_> {
                     let line = self.open.as_ref()?.line;
                     return Some(self.close(Some(ListFailure::TooLong(line))));
                 }
-                LineMeaning::Malformed(why) => {
+                LineMeaning::Malformed { why, fails } => {
                     let (list, line) = self.place()?;
-                    let fails = self.guesses() && has_digest(&text);
                     let ticket = Ticket::Malformed { list, line, why, fails };
                     return Some(Order { ticket, work: Work::Nothing });
                 }
@@ -208,7 +232,8 @@ impl Orders for Lists<'_> {
     }
 
     fn ready(&self) -> bool {
-        self.open.as_ref().is_none_or(|list| list.reader.buffer().contains(&b'\n'))
+        let end = self.end_of_line();
+        !self.pending.is_empty() || self.open.as_ref().is_none_or(|list| list.reader.buffer().contains(&end))
     }
 }
 
@@ -219,6 +244,8 @@ impl<'a> Lists<'a> {
             tool,
             waiting: job.lists.iter(),
             open: None,
+            any: None,
+            pending: VecDeque::new(),
             single_blank: None,
             gnu: GnuState::default(),
             stdin_taken: false,
@@ -256,10 +283,14 @@ impl<'a> Lists<'a> {
 
     fn read(&mut self, line: &[u8]) -> LineMeaning {
         match &self.job.reading {
+            ListTool::Field(_) if self.any.as_ref().is_some_and(|any| any.is_only_reader_of(line)) => {
+                self.read_any(line)
+            }
             ListTool::Field(rules) => match read_line(line, rules, &mut self.single_blank) {
-                Line::Remark => LineMeaning::Remark,
+                Line::Remark if line.is_empty() || self.any.is_none() => LineMeaning::Remark,
                 Line::Claim(claim) if !self.is_about_itself(&claim) => LineMeaning::Claim(claim, None),
-                Line::Claim(_) | Line::Malformed => LineMeaning::Malformed(self.malformed()),
+                Line::Remark | Line::Malformed if self.any.is_some() => self.read_any(line),
+                _ => self.skipped(),
             },
             ListTool::Gnu(rules) => {
                 let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -269,25 +300,71 @@ impl<'a> Lists<'a> {
                 let claim = rules.read(line, &mut self.gnu);
                 match claim.filter(|claim| !self.is_about_itself(claim)) {
                     Some(claim) => LineMeaning::Claim(claim, None),
-                    None => LineMeaning::Malformed(self.malformed()),
+                    None => self.skipped(),
                 }
             }
             ListTool::B3sum => match std::str::from_utf8(line).map(super::line::b3sum::read) {
                 Ok(Ok((claim, shown))) => LineMeaning::Claim(claim, Some(shown)),
-                Ok(Err(refusal)) => LineMeaning::Malformed(refusal.to_string()),
+                Ok(Err(refusal)) => LineMeaning::Malformed { why: refusal.to_string(), fails: true },
                 Err(_) => LineMeaning::NoText,
             },
             ListTool::Xxhsum { .. } if line.len() > XXHSUM_LINE_MAX => LineMeaning::TooLong,
             ListTool::Xxhsum { little_endian } => match super::line::xxhsum::read(line, *little_endian) {
                 Some(claim) => LineMeaning::Claim(claim, None),
-                None => LineMeaning::Malformed(self.malformed()),
+                None => self.skipped(),
             },
         }
+    }
+
+    /// Reads a line in any other format of `haul check`.
+    fn read_any(&mut self, line: &[u8]) -> LineMeaning {
+        let Some(any) = &mut self.any else { return self.skipped() };
+        match any.read(line) {
+            AnyLine::Claims(claims) => {
+                if claims.iter().any(|claim| self.is_about_itself(claim)) {
+                    return self.skipped();
+                }
+                self.pending.extend(claims);
+                self.pending.pop_front().map_or(LineMeaning::Remark, |claim| LineMeaning::Claim(claim, None))
+            }
+            AnyLine::Remark { is_excluded: false } => LineMeaning::Remark,
+            AnyLine::Remark { is_excluded: true } => self.skipped(),
+            AnyLine::Malformed(flaw) if !flaw.is_of_an_entry() => self.skipped(),
+            AnyLine::Malformed(flaw) if !(self.guesses() && has_digest(line)) => {
+                LineMeaning::Malformed { why: format!("{}: {flaw}", self.malformed()), fails: true }
+            }
+            AnyLine::Foreign(name) => {
+                LineMeaning::Malformed { why: format!("unsupported checksum: {name}"), fails: true }
+            }
+            AnyLine::Unknown | AnyLine::Malformed(_) => {
+                let hint =
+                    "cannot detect the algorithm of this checksum; name it with -a, or use 'haul check'";
+                LineMeaning::Malformed { why: hint.to_owned(), fails: true }
+            }
+        }
+    }
+
+    /// Returns a line that is not a checksum, and is skipped.
+    fn skipped(&self) -> LineMeaning {
+        LineMeaning::Malformed { why: self.malformed(), fails: false }
     }
 
     /// Returns true if the command line does not name the algorithm of digests without a tag.
     fn guesses(&self) -> bool {
         matches!(&self.job.reading, ListTool::Field(rules) if rules.guess)
+    }
+
+    /// Returns the byte that ends each line.
+    fn end_of_line(&self) -> u8 {
+        if matches!(&self.job.reading, ListTool::Field(rules) if rules.zero) { 0 } else { b'\n' }
+    }
+
+    /// Returns a reader of every other format, if the tool reads them.
+    fn any_reader(&self, list: &OsStr) -> Option<AnyReader> {
+        match &self.job.reading {
+            ListTool::Field(rules) if rules.any => Some(AnyReader::new(rules, list)),
+            _ => None,
+        }
     }
 
     /// Returns true if a list from standard input names standard input, which is an error.
@@ -300,20 +377,25 @@ impl<'a> Lists<'a> {
         match &self.job.reading {
             ListTool::Field(_) => format!("improperly formatted {}checksum line", self.tool.line_kind()),
             ListTool::Gnu(rules) => format!("improperly formatted {} checksum line", rules.kind(&self.gnu)),
-            ListTool::B3sum => Refusal::Short.to_string(),
+            ListTool::B3sum => Refusal::Form.to_string(),
             ListTool::Xxhsum { .. } => "Error: Improperly formatted checksum line.".to_owned(),
         }
     }
 
     fn order(&mut self, claim: Claim, shown: Option<Vec<u8>>) -> Option<Order<Ticket>> {
         let (list, line) = self.place()?;
+        let many = claim.meanings.iter().map(|meaning| &meaning.digests).chain([&claim.digests]);
+        let has_parts = many.into_iter().any(|digests| digests.len() > 1);
         let form = match claim.tree {
-            true => Form::Tree {
-                leaf: self.job.leaf,
-                subtree: (claim.digests.len() > 1).then_some(self.job.subtree),
-            },
+            true => Form::Tree { leaf: self.job.leaf, subtree: has_parts.then_some(self.job.subtree) },
             false => Form::Plain,
         };
+        let mut algorithms = vec![claim.digests[0].algorithm()];
+        for algorithm in claim.meanings.iter().map(Interpretation::algorithm) {
+            if !algorithms.contains(&algorithm) {
+                algorithms.push(algorithm);
+            }
+        }
         // For xxhsum, "-" in a list is a file of that name.
         let is_stdin = match self.job.reading {
             ListTool::Xxhsum { .. } => claim.path == "stdin",
@@ -322,11 +404,13 @@ impl<'a> Lists<'a> {
         let source = match is_stdin {
             true if std::mem::replace(&mut self.stdin_taken, true) => Source::StdinAgain,
             true => Source::Stdin,
-            false => Source::Path(claim.path.clone()),
+            // The tools of these formats wait for the writer of a named pipe.
+            false if !matches!(self.job.reading, ListTool::Field(_)) => Source::Path(claim.path.clone()),
+            false => Source::Named(claim.path.clone()),
         };
         let task = Task {
             source,
-            recipe: Arc::new(Recipe { algorithms: vec![claim.digests[0].algorithm()], form }),
+            recipe: Arc::new(Recipe { algorithms, form }),
             offset: claim.range.map_or(ByteOffset(0), |range| range.start),
             length: claim.range.map(|range| ByteLen(range.len())),
         };

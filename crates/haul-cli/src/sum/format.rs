@@ -35,7 +35,7 @@ pub(crate) enum Shape {
         /// True if the line has the star.
         binary: bool,
     },
-    /// `VALUE SIZE NAME`, as sum and cksum print it; the name is not escaped.
+    /// `VALUE SIZE NAME`, as sum and cksum print it.
     Decimal,
     /// `TAG (NAME) = HEX`.
     Tagged,
@@ -137,9 +137,16 @@ impl Format {
     }
 
     /// Appends `VALUE SIZE[ NAME]`: cksum's size is in bytes, BSD's in blocks of 1,024, System V's
-    /// of 512.
+    /// of 512. GNU's tools do not escape the name; `haul sum` does, so that it reads the line back.
     fn decimal_line(&self, path: &OsStr, named: bool, sums: &Sums, digest: Digest, out: &mut Vec<u8>) {
         let (value, len) = (digest.value().unwrap_or(0), sums.range.len());
+        let name = match self.family {
+            Family::Haul => self.name(path),
+            _ => Name { escaped: false, bytes: path.as_bytes().to_vec() },
+        };
+        if name.escaped {
+            out.push(b'\\');
+        }
         // Writing to a vector does not fail.
         let _ = match digest.algorithm() {
             Algorithm::Bsd => write!(out, "{value:05} {:5}", len.div_ceil(1024)),
@@ -148,7 +155,7 @@ impl Format {
         };
         if named {
             out.push(b' ');
-            out.extend_from_slice(path.as_bytes());
+            out.extend_from_slice(&name.bytes);
         }
         self.end(out);
     }
@@ -160,10 +167,9 @@ impl Format {
             _ if self.zero => (None, bytes.to_vec()),
             Family::Xxhsum => (None, bytes.to_vec()),
             Family::B3sum => {
-                // b3sum prints names as text, and does not escape carriage returns.
+                // b3sum prints names as text.
                 let text = path.to_string_lossy();
-                let escaped = text.replace('\\', "\\\\").replace('\n', "\\n");
-                ((escaped != text).then(|| escaped.into_bytes()), text.into_owned().into_bytes())
+                (escape(text.as_bytes()), text.into_owned().into_bytes())
             }
             _ => (escape(bytes), bytes.to_vec()),
         };

@@ -1,13 +1,14 @@
 //! One line of a list of checksums.
 //!
-//! [`read_line`] accepts every known format; [`gnu`], [`b3sum`] and [`xxhsum`] read exactly as
-//! those tools do.
+//! [`read_line`] reads what `haul sum` and msum print; [`any`] reads every other format for `haul
+//! sum`. [`gnu`], [`b3sum`] and [`xxhsum`] read exactly as those tools do.
 
+pub(crate) mod any;
 pub(crate) mod b3sum;
 pub(crate) mod gnu;
 pub(crate) mod xxhsum;
 
-use haul_digest::list::unescape;
+use haul_digest::list::{Interpretation, unescape};
 use haul_digest::{Algorithm, Digest};
 use haul_model::ByteRange;
 use std::ffi::OsString;
@@ -20,6 +21,9 @@ pub(crate) struct Claim {
     pub(crate) path: OsString,
     /// The file's digest; several for the parts of a tree.
     pub(crate) digests: Vec<Digest>,
+    /// All meanings of a line with several, or with a size in blocks; one of them must match. Empty
+    /// if `digests` are the only meaning.
+    pub(crate) meanings: Vec<Interpretation>,
     /// Range of a `#mutil#` line; `None` for the complete file.
     pub(crate) range: Option<ByteRange>,
     /// True if the digest is the root of a tree (or the roots of its parts), as in a `#mutil#`
@@ -44,6 +48,10 @@ pub(crate) struct LineRules {
     pub(crate) tagged: Option<Vec<Algorithm>>,
     /// True if `#mutil#` starts a checksum and not a remark.
     pub(crate) mutil: bool,
+    /// True if lines end with NUL and names have no escapes.
+    pub(crate) zero: bool,
+    /// True if lines in every other known format count too.
+    pub(crate) any: bool,
 }
 
 /// Reads one line. All untagged lines of a list have either two blanks or one (as BSD's `-r`
@@ -108,6 +116,7 @@ impl LineReader<'_> {
         (!name.contains(&0)).then(|| Claim {
             path: OsString::from_vec(name),
             digests,
+            meanings: Vec::new(),
             range: None,
             tree: false,
             size,
@@ -149,7 +158,13 @@ impl LineReader<'_> {
     fn untagged<'l>(&mut self, line: &'l [u8], tree: bool) -> Option<Fields<'l>> {
         let end = line.iter().position(|&byte| is_blank(byte))?;
         let text = &line[..end];
-        let mut candidates = self.rules.untagged.iter();
+        // Without a tree, these two are printed in hexadecimal only with a tag.
+        let is_decimal = |algorithm: &Algorithm| matches!(algorithm, Algorithm::Bsd | Algorithm::Sysv);
+        let mut candidates = self
+            .rules
+            .untagged
+            .iter()
+            .filter(|algorithm| tree || text.ends_with(b"=") || !is_decimal(algorithm));
         let digests = candidates.find_map(|&algorithm| read_digests(algorithm, text, tree))?;
         let rest = &line[end + 1..];
         if rest.is_empty() {
@@ -250,6 +265,8 @@ mod tests {
             guess: false,
             tagged: None,
             mutil: true,
+            zero: false,
+            any: false,
         }
     }
 

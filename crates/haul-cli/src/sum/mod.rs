@@ -38,6 +38,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use waybill::{AddOutcome, OpenWaybill};
 
+/// Exit status of b3sum for a usage error.
+const EXIT_USAGE_B3SUM: u8 = 2;
+
 /// Runs the command as the tool `name`; `args` do not include the tool's name.
 pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
     let tool = Personality::of(name);
@@ -62,7 +65,7 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
         Err(Stop::UsageError(text)) => {
             let text = without_controls(&text);
             eprintln!("{}: {text}\nTry '{} --help' for more information.", tool.name, tool.name);
-            ExitCode::FAILURE
+            if tool.family == Family::B3sum { ExitCode::from(EXIT_USAGE_B3SUM) } else { ExitCode::FAILURE }
         }
         Err(Stop::Words { text, well }) => {
             eprint!("{}", without_controls(&text));

@@ -77,7 +77,7 @@ const MSUM_LEAF: u64 = 1 << 30;
 
 /// Resolves the arguments. The error is a message in the tool's wording.
 pub(crate) fn resolve(tool: Personality, args: Args) -> Result<SumJob, String> {
-    complain_of_contradictions(&args)?;
+    complain_of_contradictions(tool, &args)?;
     let algorithms = algorithms(tool, &args)?;
     if args.combine {
         return Ok(SumJob::Combine(combine_job(tool, &args, &algorithms)?));
@@ -148,11 +148,12 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<SumJob, String> {
 }
 
 /// Reports the contradictions that the coreutils refuse, in their wording.
-fn complain_of_contradictions(args: &Args) -> Result<(), String> {
+fn complain_of_contradictions(tool: Personality, args: &Args) -> Result<(), String> {
     let given = |on: bool, text: &str| if on { Err(text.to_owned()) } else { Ok(()) };
     given(args.tag && args.text, "--tag does not support --text mode")?;
     if args.check {
-        given(args.zero, "the --zero option is not supported when verifying checksums")?;
+        let is_msum = tool.family == Family::Msum;
+        given(args.zero && is_msum, "the --zero option is not supported when verifying checksums")?;
         given(args.tag, "the --tag option is meaningless when verifying checksums")?;
         let mode = "the --binary and --text options are meaningless when verifying checksums";
         given(args.binary || args.text, mode)?;
@@ -307,7 +308,8 @@ fn check_job(
     let guess = !asked && tool.family == Family::Haul;
     let others = Algorithm::ALL.iter().filter(|other| guess && other.is_cryptographic());
     let untagged: Vec<Algorithm> = algorithms.into_iter().chain(others.copied()).collect();
-    let reading = ListTool::Field(LineRules { untagged, guess, tagged, mutil: tool.reads_mutil_lines() });
+    let (mutil, any) = (tool.reads_mutil_lines(), tool.family == Family::Haul);
+    let reading = ListTool::Field(LineRules { untagged, guess, tagged, mutil, zero: args.zero, any });
     let output_options = OutputOptions {
         quiet: args.quiet,
         status: args.status,

@@ -64,7 +64,7 @@ fn bad_lines_are_counted_and_reported_with_line_numbers() {
         "junk\n{md5}  digits\n# remark\n\n{md5}\nSHA1 (digits) = {md5}\n\\{md5}  a\\q\nMD5 (digits) = {md5}"
     );
     let (status, out, err) = run_with(dir, &["-w".as_ref(), "-".as_ref()], list.as_bytes());
-    assert_eq!((status, out.as_str()), (Some(0), "digits: OK\ndigits: OK\n"));
+    assert_eq!((status, out.as_str()), (Some(1), "digits: OK\ndigits: OK\n"));
     let said: Vec<&str> = err.lines().collect();
     assert_eq!(
         said,
@@ -77,8 +77,40 @@ fn bad_lines_are_counted_and_reported_with_line_numbers() {
             "haul check: WARNING: 4 lines are improperly formatted",
         ]
     );
+    // Lines that look like checksums fail and are reported without an option; others need one.
     write(dir, "list", &list);
+    let (status, _, err) = check(dir, &["list"]);
+    assert_eq!(
+        (status, err.matches(": improperly formatted checksum line: ").count()),
+        (Some(1), 3),
+        "{err}"
+    );
+    write(dir, "list", format!("junk\n{md5}  digits\n# remark\n\n"));
+    assert_eq!(check(dir, &["list"]).0, Some(0));
     assert_eq!(check(dir, &["--strict", "list"]).0, Some(1));
+}
+
+/// Earlier versions skipped the value without its leading zero.
+#[test]
+fn a_damaged_file_in_an_sfv_list_is_found_without_a_leading_zero() {
+    let dir = folder();
+    let dir = dir.path();
+    // The CRC-32 of these bytes starts with a zero.
+    let bytes = (0u32..)
+        .map(|number| number.to_string())
+        .find(|text| digest(Algorithm::Crc32, text.as_bytes()).to_string().starts_with('0'));
+    let bytes = bytes.unwrap();
+    let crc = digest(Algorithm::Crc32, bytes.as_bytes()).to_string();
+    write(dir, "x", &bytes);
+    write(
+        dir,
+        "list.sfv",
+        format!("; by hand\ndigits {}\nx {}\n", hex(Algorithm::Crc32), crc.trim_start_matches('0')),
+    );
+    assert_eq!(check(dir, &["list.sfv"]).1, "digits: OK\nx: OK\n");
+    write(dir, "x", "damaged");
+    let (status, out, _) = check(dir, &["list.sfv"]);
+    assert_eq!((status, out.as_str()), (Some(1), "digits: OK\nx: FAILED\n"));
 }
 
 #[test]

@@ -201,6 +201,8 @@ const TOOLS: [Tool; 11] = [
             "--no-mmap",
             "--num-threads=2",
             "--derive-key=x",
+            "--tag",
+            "--seek=9",
             "--",
         ],
         checking: &["--quiet", "--no-mmap"],
@@ -268,12 +270,10 @@ fn list_line(random: &mut Random, tool: &Tool) -> Vec<u8> {
         text = "0".repeat(text.len());
     }
     let escapes = !matches!(tool.name, "xxhsum");
-    // b3sum before 1.5 has no escape for a carriage return.
-    let escapes = escapes && !(tool.name == "b3sum" && name.contains(&b'\r'));
     let escaped = escape(name).filter(|_| escapes);
     let before = if escaped.is_some() && random.chance(90) { "\\" } else { "" };
     let name = escaped.unwrap_or_else(|| name.to_vec());
-    let tagged = tool.name != "b3sum" && (algorithm == Algorithm::Xxh3_64 || random.chance(40));
+    let tagged = algorithm == Algorithm::Xxh3_64 || random.chance(40);
     let mut line = match tagged {
         true => {
             // Some lines have the format of openssl.
@@ -383,6 +383,10 @@ impl Case {
 
     /// Returns the results of both tools if they differ.
     fn difference(&self, tool: &str, dir: &Path) -> Option<(Outcome, Outcome)> {
+        // If a list on the standard input names the standard input, b3sum waits for its own lock.
+        if tool == "b3sum" && self.lists[0].iter().any(|line| line.contains(&b'-')) {
+            return None;
+        }
         fs::write(dir.join("list"), self.list(0)).unwrap();
         fs::write(dir.join("list2"), self.list(1)).unwrap();
         fs::write(dir.join(ODD_LIST), self.list(0)).unwrap();
@@ -417,6 +421,8 @@ impl Case {
             "cksum" if has("-asha384") && has("-c") && any_line(&digits) => true,
             // A directory has no CRC. coreutils 9.1 prints that of an empty file if the CPU has
             // carry-less multiplication.
+            // The original compares the digests with other bytes of the output.
+            "b3sum" => has("-c") && has("--seek=9"),
             "cksum" => has("d") && original.1.contains("4294967295 0 d"),
             // The list of kinds is longer now.
             _ => false,
@@ -444,11 +450,11 @@ impl Case {
 
 /// Returns the result without deliberate differences: the text of usage messages outside the
 /// coreutils, and the blanks with which xxhsum clears its progress.
-fn comparable(tool: &str, (status, out, err): Outcome) -> Outcome {
+pub(super) fn comparable(tool: &str, (status, out, err): Outcome) -> Outcome {
     let err = match tool {
         "xxhsum" if err.starts_with("Wrong parameters") => "usage".to_owned(),
         "xxhsum" => err.replace(&format!("\r{}\r", " ".repeat(70)), ""),
-        "b3sum" if err.contains("USAGE") || err.contains("Try 'b3sum --help'") => "usage".to_owned(),
+        "b3sum" if err.contains("try '--help'") || err.contains("Try 'b3sum --help'") => "usage".to_owned(),
         _ => err,
     };
     (status, out, err)

@@ -188,22 +188,31 @@ fn refused_lists_match_b3sum() {
         format!("{a}  a\r\n"),
         format!("# remark\n\n{a}  a\n"),
         format!("{}  a\n{a} *a\n{a} a\n{a}\t a\n{a}   a\n", a.to_uppercase()),
-        format!("{a}\u{e9} a\n{a} \u{e9}a\n{a}  \u{e9}\n\u{e9}a\n{}\u{e9}  a\n", &a[..62]),
-        format!("\\{a}  a\\n\n\\{a}  a\\q\n\\{a}  a\\\n"),
+        format!("{a}\u{e9} a\n{a} \u{e9}a\n{a}  \u{e9}\n\u{e9}a\n{}\u{e9}0  a\n", &a[..61]),
+        format!("\\{a}  a\\n\n\\{a}  a\\q\n\\{a}  a\\\n\\{a}  cr\\rx\n"),
         String::new(),
+        format!("{a}  empty\r\n\r\n{a}  empty\r\r\n{a}  \r\nBLAKE3 (empty) = {a}\r\n"),
+        format!("{a}  a\0b\n{a}  empty\n{a}  \u{fffd}\n"),
+        format!("{a}  empty\nBLAKE3 (a  b) = {a}\nBLAKE3 (a) = {}\nBLAKE3(a) = {a}\n", &a[1..]),
+        format!("{a}  empty\n{a}  a\n\u{e9}\n"),
     ] {
         fs::write(dir.path().join("list"), &list).unwrap();
         same("b3sum", dir.path(), &words(&["-c", "list"]), b"");
         same("b3sum", dir.path(), &words(&["--quiet", "-c", "list"]), b"");
         same("b3sum", dir.path(), &words(&["-c"]), list.as_bytes());
+        same("b3sum", dir.path(), &words(&["-c", "list", "list"]), b"");
+        same("b3sum", dir.path(), &words(&["-c", "list", "no-list", "list"]), b"");
     }
+    // A line that is not text ends the run without a count.
+    fs::write(dir.path().join("list"), [format!("{a}  a\n").as_bytes(), b"\xff\n"].concat()).unwrap();
+    same("b3sum", dir.path(), &words(&["-c", "list"]), b"");
 }
 
 #[test]
 fn b3sum_and_xxhsum_print_the_same_digests() {
     let dir = tempfile::tempdir().unwrap();
     odd_files(dir.path());
-    let files = ["a", "b c", "back\\slash", "new\nline", "large", "empty"];
+    let files = ["a", "b c", "back\\slash", "new\nline", "cr\rx", "large", "empty"];
     // Standard error is not compared: xxhsum clears a progress line there even in a pipe.
     let same_output = |tool: &str, args: &[&str]| {
         let Some(reference) = theirs(tool, dir.path()) else { return };

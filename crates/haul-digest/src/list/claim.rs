@@ -104,6 +104,9 @@ pub enum Flaw {
     /// The line contains no checksum.
     #[error("no checksum")]
     NoChecksum,
+    /// The line looks like a checksum, but cannot be read.
+    #[error("the checksum is damaged")]
+    Damaged,
     /// The line contains a checksum, but no file name.
     #[error("no file name")]
     NoName,
@@ -132,6 +135,14 @@ pub enum Flaw {
     /// A JSON object is not a record of `haul sum --json`.
     #[error("not a checksum record: {0}")]
     Record(String),
+}
+
+impl Flaw {
+    /// Returns true if the line looks like an entry of the list: the file that it names is not
+    /// checked.
+    pub fn is_of_an_entry(&self) -> bool {
+        !matches!(self, Flaw::NoChecksum | Flaw::OwnSource)
+    }
 }
 
 /// Format of a line, which indicates the tool that wrote it.

@@ -61,6 +61,11 @@ impl Select {
         Select { forced: hints.forced.clone(), named: hints.named.clone(), likely }
     }
 
+    /// Returns the algorithms in the name of the list.
+    pub(super) fn named(&self) -> &[Algorithm] {
+        &self.named
+    }
+
     /// Returns true if the algorithm is accepted.
     pub(super) fn permits(&self, algorithm: Algorithm) -> bool {
         self.forced.as_ref().is_none_or(|forced| forced.contains(&algorithm))
@@ -107,8 +112,18 @@ impl Select {
     }
 
     /// Interprets a text that may be one digest, or several in hexadecimal without separators.
+    /// `XXH3_` before them names their algorithm.
     pub(super) fn row(&self, text: &[u8]) -> UntaggedDigest {
         let whole = self.bare(text);
+        if let Some(rest) = text.strip_prefix(b"XXH3_") {
+            let digests = row_of(Algorithm::Xxh3_64, rest);
+            let meanings = digests.map(|digests| vec![Interpretation { digests, blocks: None }]);
+            return match meanings.map(|meanings| self.permitted(meanings)) {
+                None => whole,
+                Some(None) => UntaggedDigest::Excluded,
+                Some(Some(meanings)) => UntaggedDigest::Means(meanings, Notation::Xxh3),
+            };
+        }
         let all = self.likely.iter().filter(|(digits, _)| *digits >= 32).map(|(_, likely)| likely[0]);
         let candidates: Vec<Algorithm> = match &self.forced {
             Some(forced) => forced.clone(),
@@ -144,7 +159,13 @@ impl Select {
     /// Interprets a number without leading zeros, as `xrdcrc32c -x` prints it, but only if such a
     /// number is expected.
     fn short_number(&self, text: &[u8]) -> UntaggedDigest {
-        let expected = self.forced.as_ref().unwrap_or(&self.named).iter().copied();
+        self.padded_as(&self.named, text)
+    }
+
+    /// Interprets a number that may lack leading zeros: of an accepted algorithm, if only some are
+    /// accepted, and else of one of `usual`.
+    pub(super) fn padded_as(&self, usual: &[Algorithm], text: &[u8]) -> UntaggedDigest {
+        let expected = self.forced.as_deref().unwrap_or(usual).iter().copied();
         let meanings: Vec<Interpretation> =
             expected.filter_map(|algorithm| padded(algorithm, text).map(Interpretation::of)).collect();
         match meanings.is_empty() {
@@ -205,9 +226,10 @@ fn decode_hex(text: &[u8]) -> Option<Vec<u8>> {
 
 /// Decodes base64 in the standard alphabet or the URL-safe one (which rclone uses), with or without
 /// padding. A text without padding must have the length of a SHA-384, because anything shorter may
-/// be a word.
+/// be a word, and must not be 64 hexadecimal digits some of which are damaged.
 fn decode_base64(text: &[u8]) -> Option<Vec<u8>> {
-    if text.last() != Some(&b'=') && text.len() != 64 {
+    let is_hex = || 4 * text.iter().filter(|byte| byte.is_ascii_hexdigit()).count() >= 3 * text.len();
+    if text.last() != Some(&b'=') && (text.len() != 64 || is_hex()) {
         return None;
     }
     let config = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::RequireCanonical);
@@ -274,6 +296,10 @@ mod tests {
             assert_eq!(meanings[0].digests[0].to_string(), hex);
         }
         assert_eq!(select.bare(b"password"), UntaggedDigest::No);
+        // A damaged SHA-256 is not the SHA-384 of its length in base64.
+        let damaged = format!("g{}", "0123456789abcdef".repeat(4).get(1..).unwrap());
+        let ask = Select::new(&Hints { forced: Some(vec![Algorithm::Sha256]), ..Hints::default() });
+        assert_eq!(ask.bare(damaged.as_bytes()), UntaggedDigest::No);
         assert_eq!(select.bare(b"===="), UntaggedDigest::No);
     }
 

@@ -60,7 +60,10 @@ pub(super) fn read_cksum(select: &Select, line: &[u8]) -> Option<Line> {
     }
     // One CRC in 65536 is as small as a sum.
     let dialect = if value > u64::from(u16::MAX) { Dialect::Cksum } else { Dialect::Sum };
-    Some(claim(name, dialect, select.permitted(known)?))
+    Some(match select.permitted(known) {
+        Some(known) => claim(name, dialect, known),
+        None => Line::Excluded,
+    })
 }
 
 /// Reads `SIZE  DIGEST  NAME`, with the size padded with blanks: md5deep -z.
@@ -100,8 +103,8 @@ pub(super) fn read_eos(select: &Select, line: &[u8]) -> Option<Line> {
         return Some(Line::Foreign(Foreign { algorithm: kind.to_owned(), name: name.to_vec() }));
     };
     Some(match exact(algorithm, text.as_bytes()) {
+        _ if !select.permits(algorithm) => Line::Excluded,
         Err(flaw) => Line::Malformed(flaw),
-        Ok(_) if !select.permits(algorithm) => Line::Excluded,
         Ok(digest) => sized(claim(name, Dialect::Eos, vec![Interpretation::of(digest)]), size),
     })
 }
@@ -134,6 +137,9 @@ pub(super) fn read_xrdcp(select: &Select, line: &[u8]) -> Option<Line> {
         let foreign = || Line::Foreign(Foreign { algorithm: kind.to_owned(), name: name.to_vec() });
         return may_be_a_digest(text).then(foreign);
     };
+    if !select.permits(algorithm) {
+        return Some(Line::Excluded);
+    }
     let digest = padded(algorithm, text).map_or_else(|| exact(algorithm, text), Ok);
     let mut meanings = match digest {
         Ok(digest) => vec![Interpretation::of(digest)],

@@ -14,6 +14,7 @@
 
 mod bag;
 mod claim;
+mod damage;
 mod digits;
 mod escape;
 mod fields;

@@ -45,6 +45,10 @@ pub(super) fn read(select: &Select, line: &[u8]) -> Option<Line> {
         UntaggedDigest::Means(meanings, script) => (meanings, script),
     };
     let (name, one_blank) = after_digest(rest);
+    // A signature is a word in base64, too.
+    if name.is_empty() && script == Notation::Base64 {
+        return None;
+    }
     let dialect = match script {
         Notation::Xxh3 => Dialect::Xxhsum,
         Notation::Base64 => Dialect::Base64,
@@ -67,9 +71,7 @@ fn after_digest(rest: &[u8]) -> (&[u8], bool) {
 /// Reads `NAME CRC`; the blanks before the CRC do not belong to the name. Returns `None` if the
 /// line does not end with a CRC.
 pub(super) fn read_sfv(select: &Select, line: &[u8], is_sfv: bool) -> Option<Line> {
-    let line = trim_end(line);
-    let at = line.iter().rposition(|&byte| is_blank(byte))?;
-    let (name, text) = (trim_end(&line[..at]), &line[at + 1..]);
+    let (name, text) = split_last(line)?;
     if text.len() != 8 {
         return None;
     }
@@ -86,11 +88,28 @@ pub(super) fn read_sfv(select: &Select, line: &[u8], is_sfv: bool) -> Option<Lin
     Some(claim(name, Dialect::Sfv, meanings))
 }
 
+/// Does the same as [`read_sfv`] for a CRC that lacks leading zeros, in a list that is SFV.
+pub(super) fn read_short_sfv(select: &Select, line: &[u8]) -> Option<Line> {
+    let (name, text) = split_last(line)?;
+    match select.padded_as(&[Algorithm::Crc32], text) {
+        UntaggedDigest::No => None,
+        UntaggedDigest::Excluded => Some(Line::Excluded),
+        UntaggedDigest::Means(meanings, _) => Some(claim(name, Dialect::Sfv, meanings)),
+    }
+}
+
+/// Returns the text before the last blanks, and the last word.
+fn split_last(line: &[u8]) -> Option<(&[u8], &[u8])> {
+    let line = trim_end(line);
+    let at = line.iter().rposition(|&byte| is_blank(byte))?;
+    Some((trim_end(&line[..at]), &line[at + 1..]))
+}
+
 /// Reads the text after `#mutil#`: a range or nothing, `#`, and a line with possibly several
 /// digests without separators.
 pub(super) fn read_mutil(select: &Select, rest: &[u8]) -> (Line, bool) {
     let Some(hash) = rest.iter().position(|&byte| byte == b'#') else {
-        return (Line::Malformed(Flaw::NoChecksum), false);
+        return (Line::Malformed(Flaw::Damaged), false);
     };
     let range = match &rest[..hash] {
         b"" => None,
@@ -110,9 +129,9 @@ pub(super) fn read_mutil(select: &Select, rest: &[u8]) -> (Line, bool) {
 }
 
 fn read_row(select: &Select, body: &[u8]) -> Line {
-    let Some((text, rest)) = split_blank(body) else { return Line::Malformed(Flaw::NoChecksum) };
+    let Some((text, rest)) = split_blank(body) else { return Line::Malformed(Flaw::Damaged) };
     match select.row(text) {
-        UntaggedDigest::No => Line::Malformed(Flaw::NoChecksum),
+        UntaggedDigest::No => Line::Malformed(Flaw::Damaged),
         UntaggedDigest::Excluded => Line::Excluded,
         UntaggedDigest::Means(meanings, _) => claim(after_digest(rest).0, Dialect::Mutil, meanings),
     }

@@ -2,6 +2,7 @@
 
 use super::bag;
 use super::claim::{Claim, Flaw, Foreign, Line};
+use super::damage::{Seen, is_damaged_remark};
 use super::digits::Select;
 use super::escape::unescape;
 use super::fields::{self, Columns};
@@ -18,16 +19,36 @@ pub struct Reader {
     /// Columns of a hashdeep header.
     columns: Option<Columns>,
     begun: bool,
+    armor: Armor,
+    seen: Seen,
 }
 
 /// Bytes that some Windows editors write before the first line.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
+/// Place of a line in relation to signatures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Armor {
+    /// Outside of any.
+    #[default]
+    Outside,
+    /// In the header of a signed text, which ends with a blank line.
+    Header,
+    /// In a signature.
+    Signature,
+}
+
+/// Fields in the header of a signature or of a signed text.
+const ARMOR_HEADERS: [&[u8]; 5] = [b"Charset: ", b"Comment: ", b"Hash: ", b"MessageID: ", b"Version: "];
+
 impl Reader {
     /// Returns a reader with these hints.
     pub fn new(hints: &Hints) -> Reader {
         let select = Select::new(hints);
-        Reader { select, kind: hints.kind.clone(), zero: hints.zero, columns: None, begun: false }
+        let (kind, zero) = (hints.kind.clone(), hints.zero);
+        let known = hints.forced.as_ref().unwrap_or(&hints.named);
+        let (columns, begun, armor, seen) = (None, false, Armor::Outside, Seen::of(known));
+        Reader { select, kind, zero, columns, begun, armor, seen }
     }
 
     /// Reads the next line, given without its line end.
@@ -39,15 +60,57 @@ impl Reader {
         self.begun = true;
         let line = if self.zero { line } else { line.strip_suffix(b"\r").unwrap_or(line) };
         if line.contains(&0) {
-            return Line::Malformed(Flaw::Nul);
+            return Line::Malformed(if self.is_entry(line) { Flaw::Nul } else { Flaw::NoChecksum });
         }
         if line.iter().all(|&byte| is_blank(byte)) {
+            if self.armor == Armor::Header {
+                self.armor = Armor::Outside;
+            }
             return Line::Remark;
         }
         if let Kind::Bag(rules) = &self.kind {
             return bag::read(rules, &self.select, line);
         }
-        self.remark(line).unwrap_or_else(|| self.claim(line))
+        let read = self.signature(line).or_else(|| self.remark(line)).unwrap_or_else(|| self.claim(line));
+        self.seen.add(&read);
+        match read {
+            Line::Malformed(Flaw::NoChecksum) if self.is_entry(line) => Line::Malformed(Flaw::Damaged),
+            read => read,
+        }
+    }
+
+    /// Returns true if a line without a readable digest looks like an entry.
+    fn is_entry(&self, line: &[u8]) -> bool {
+        // These lists have nothing but entries and remarks.
+        self.is_sfv()
+            || self.columns.is_some()
+            || matches!(self.kind, Kind::Bag(_))
+            || self.seen.looks_like_an_entry(line)
+    }
+
+    /// Reads the lines of a signature, of its header, and of the header of a signed text (RFC 9580,
+    /// sections 6 and 7). Any other line ends a signature, also one without an end mark.
+    fn signature(&mut self, line: &[u8]) -> Option<Line> {
+        let mark = line.strip_prefix(b"-----").and_then(|rest| rest.strip_suffix(b"-----"));
+        if let Some(mark) = mark {
+            self.armor = match mark {
+                b"BEGIN PGP SIGNED MESSAGE" => Armor::Header,
+                _ if mark.starts_with(b"BEGIN ") => Armor::Signature,
+                _ => Armor::Outside,
+            };
+            return Some(Line::Remark);
+        }
+        let is_armor = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+        let is_header = || ARMOR_HEADERS.iter().any(|header| line.starts_with(header));
+        let goes_on = match self.armor {
+            Armor::Outside => false,
+            Armor::Header => is_header(),
+            Armor::Signature => line.iter().all(is_armor) || is_header(),
+        };
+        if !goes_on {
+            self.armor = Armor::Outside;
+        }
+        goes_on.then_some(Line::Remark)
     }
 
     /// Returns true if the list is SFV, by its name or by a comment.
@@ -72,11 +135,17 @@ impl Reader {
             let (line, escaped) = plain::read_mutil(&self.select, rest);
             return Some(self.named(line, escaped));
         }
+        if line[0] == b';' && is_damaged_remark(line) {
+            return Some(Line::Malformed(Flaw::Damaged));
+        }
         if line[0] == b';' {
             self.kind = Kind::Sfv;
             return Some(Line::Remark);
         }
-        (line[0] == b'#').then_some(Line::Remark)
+        if line[0] != b'#' {
+            return None;
+        }
+        Some(if is_damaged_remark(line) { Line::Malformed(Flaw::Damaged) } else { Line::Remark })
     }
 
     fn claim(&self, line: &[u8]) -> Line {
@@ -91,12 +160,18 @@ impl Reader {
         let line = trim_start(line);
         let marked = line.strip_prefix(b"\\").filter(|_| !self.zero);
         let body = marked.unwrap_or(line);
+        // A number may also be a digest in hexadecimal: a claim of another form is preferred to an
+        // algorithm that was not requested.
+        let mut cksum = fields::read_cksum(select, body);
+        let excluded = cksum.take_if(|line| *line == Line::Excluded);
         let read = tagged::read(select, body, false)
             .or_else(|| fields::read_xrdcp(select, body))
-            .or_else(|| fields::read_cksum(select, body))
+            .or(cksum)
             .or_else(|| fields::read_md5deep(select, body))
             .or_else(|| plain::read(select, body))
-            .or_else(|| plain::read_sfv(select, body, is_sfv));
+            .or_else(|| plain::read_sfv(select, body, is_sfv))
+            .or_else(|| (is_sfv || self.seen.sfv).then(|| plain::read_short_sfv(select, body)).flatten())
+            .or(excluded);
         self.named(read.unwrap_or(Line::Malformed(Flaw::NoChecksum)), marked.is_some())
     }
 
@@ -259,6 +334,74 @@ mod tests {
         assert_eq!(told(&lines[0]).2, "deadbeef");
     }
 
+    /// Regression: a value without its leading zeros was no checksum, and its file was not checked.
+    #[test]
+    fn sfv_values_may_lack_leading_zeros_and_other_lines_are_damaged() {
+        let lines =
+            read_all(&Hints::of_name("x.sfv"), "a b 123abc\nc 0\nd 123456789\ne 12345g78\nf\n\n; g\n");
+        for (line, number, name) in [(&lines[0], "00123abc", "a b"), (&lines[1], "00000000", "c")] {
+            assert_eq!(told(line), (Dialect::Sfv, Algorithm::Crc32, name.to_owned()));
+            let Line::Claim(claim) = line else { panic!("a claim") };
+            assert_eq!(claim.stated[0].meanings[0].digests[0].to_string(), number);
+        }
+        assert!(lines[2..5].iter().all(|line| *line == Line::Malformed(Flaw::Damaged)), "{lines:?}");
+        assert_eq!(lines[5..], [Line::Remark, Line::Remark]);
+        // A list without a name shows by its lines that it is SFV.
+        let lines = read_all(&Hints::default(), "a.rar 1234567\nb.rar 12345678\na.rar 1234567\n");
+        assert_eq!(lines[0], Line::Malformed(Flaw::NoChecksum));
+        assert_eq!(told(&lines[2]).0, Dialect::Sfv);
+    }
+
+    #[test]
+    fn signatures_are_remarks_and_end_with_the_next_entry() {
+        let md5 = digest(Algorithm::Md5, b"");
+        let base64 = "iQEzBAEBCAAdFiEEWJ3RCsm8kmrZ+ZoCVXQLiX0aW2sFAmWf3vAACgkQVXQLiX0a";
+        let signed = format!(
+            "-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{md5}  a\n-----BEGIN PGP SIGNATURE-----\n\
+             Version: 1\n\n{}\n{base64}\n=abcd\n-----END PGP SIGNATURE-----\n{md5}  b\n",
+            &base64[..64]
+        );
+        let lines = read_all(&Hints::default(), &signed);
+        let claims: Vec<usize> = (0..lines.len()).filter(|&at| lines[at] != Line::Remark).collect();
+        assert_eq!(claims, [3, 11], "{lines:?}");
+        // Without its end mark a signature hides no entry.
+        let lines =
+            read_all(&Hints::default(), &format!("-----BEGIN PGP SIGNATURE-----\n{base64}\n{md5}  a\n"));
+        assert_eq!(told(&lines[2]).2, "a");
+        let lines = read_all(
+            &Hints::default(),
+            &format!("-----BEGIN PGP SIGNATURE-----\n{}z  a\n", &md5.to_string()[1..]),
+        );
+        assert_eq!(lines[1], Line::Malformed(Flaw::Damaged));
+        // The header of a signed text ends before its first line.
+        let text = format!("-----BEGIN PGP SIGNED MESSAGE-----\nHash: SHA256\n\n{md5}\n");
+        assert_eq!(read_all(&Hints::default(), &text)[3], Line::Malformed(Flaw::NoName));
+        // A signature of Ed25519 is as long as a SHA-512 in base64.
+        let signature = format!("{}==", "Aa0+".repeat(21) + "Aa");
+        assert_eq!(read_all(&Hints::default(), &signature)[0], Line::Malformed(Flaw::NoChecksum));
+    }
+
+    /// Regression: several leaves after `XXH3_` were no checksum.
+    #[test]
+    fn several_leaves_of_xxh3_are_read() {
+        let one = digest(Algorithm::Xxh3_64, b"a");
+        let line = format!("#mutil##XXH3_{one}{one}  t");
+        let Line::Claim(claim) = &read_all(&Hints::default(), &line)[0] else { panic!("a claim") };
+        assert_eq!(claim.stated[0].meanings[0].digests, [one, one]);
+        let hints = Hints { forced: forced_sha1(), ..Hints::default() };
+        assert_eq!(read_all(&hints, &line)[0], Line::Excluded);
+    }
+
+    #[test]
+    fn decimal_lines_of_other_algorithms_are_excluded() {
+        let hints = Hints { forced: forced_sha1(), ..Hints::default() };
+        for line in
+            ["930766865 9 a", "477 1 a", "00477     1 a", "SHA256 (a) = 1234", "path=a size=9 time=0 md5=12"]
+        {
+            assert_eq!(read_all(&hints, line)[0], Line::Excluded, "{line}");
+        }
+    }
+
     #[test]
     fn bag_manifest_names_are_decoded() {
         let hints = |encodes| Hints::of_manifest("manifest-md5.txt", encodes).unwrap();
@@ -298,10 +441,11 @@ mod tests {
             [Line::Malformed(flaw)] => flaw.clone(),
             other => panic!("{line}: {other:?}"),
         };
-        for line in
-            ["junk", "junk and more", &format!("{}  a", &md5[1..]), &format!("x{md5}  a"), "feed me  now"]
-        {
+        for line in ["junk", "junk and more", "feed me  now", "a\0b"] {
             assert_eq!(flaw(line), Flaw::NoChecksum, "{line}");
+        }
+        for line in [&format!("{}  a", &md5[1..]), &format!("x{md5}  a"), &format!("#{}  a", &md5[1..])] {
+            assert_eq!(flaw(line), Flaw::Damaged, "{line}");
         }
         assert_eq!(flaw(md5), Flaw::NoName);
         assert_eq!(flaw(&format!("{md5}  ")), Flaw::NoName);

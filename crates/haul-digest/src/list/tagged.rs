@@ -27,6 +27,9 @@ pub(super) fn read(select: &Select, line: &[u8], parts: bool) -> Option<Line> {
             !name.is_empty() && may_be_a_digest(text) && select.bare(tag.as_bytes()) == UntaggedDigest::No;
         return is_foreign.then(|| Line::Foreign(Foreign { algorithm: tag.to_owned(), name: name.to_vec() }));
     };
+    if !algorithms.iter().any(|&algorithm| select.permits(algorithm)) {
+        return Some(Line::Excluded);
+    }
     let dialect = if little_endian { Dialect::Xxhsum } else { Dialect::Tagged };
     Some(match meanings(&algorithms, text, little_endian, parts) {
         Ok(meanings) => match select.permitted(meanings) {

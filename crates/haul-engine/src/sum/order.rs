@@ -66,7 +66,10 @@ pub enum Source {
     /// Path, absolute or relative to the working directory. Links are followed; pipes and devices
     /// are read to their end.
     Path(OsString),
-    /// Name in an open directory; a link is not followed.
+    /// Path that another party names, such as a list: like [`Source::Path`], but a named pipe is
+    /// refused, because the wait for its writer may never end.
+    Named(OsString),
+    /// Name in an open directory; a link is not followed, and a named pipe is refused.
     Beneath(Arc<OwnedFd>, CString),
     /// Standard input.
     Stdin,
@@ -77,7 +80,7 @@ pub enum Source {
 impl Source {
     /// Returns true if the source can be opened again and read from its start.
     pub(super) fn can_be_reopened(&self) -> bool {
-        matches!(self, Source::Path(_) | Source::Beneath(..))
+        matches!(self, Source::Path(_) | Source::Named(_) | Source::Beneath(..))
     }
 }
 
@@ -122,6 +125,9 @@ pub enum SumError {
     /// The file is a directory.
     #[error("Is a directory")]
     Directory,
+    /// The file is a named pipe or a socket, whose bytes are no contents to check.
+    #[error("not a regular file")]
+    NotRegular,
     /// A read failed.
     #[error("{}", reason(.source))]
     Read {

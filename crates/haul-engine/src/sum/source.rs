@@ -16,6 +16,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use std::time::Instant;
 
+/// Error number of an open socket name, the same on every architecture.
+const ENXIO: i32 = 6;
+
 /// Source that is being read.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -42,11 +45,20 @@ pub(super) enum SourceRange {
 impl Opened {
     /// Opens the source of the task. Waits for the writer of a pipe until `stop` is true.
     pub(super) fn open(task: &Task, settings: &Settings, stop: &AtomicBool) -> Result<Opened, SumError> {
-        let opened = open_fd(&task.source, stop).map_err(SumError::Open)?;
+        let opened = open_fd(&task.source, stop).map_err(|error| match &task.source {
+            // A socket, or a device without a driver.
+            Source::Named(_) | Source::Beneath(..) if error.raw_os_error() == Some(ENXIO) => {
+                SumError::NotRegular
+            }
+            _ => SumError::Open(error),
+        })?;
         let (fd, start) = opened.ok_or(SumError::Stopped)?;
         let facts = stat::stat_fd(&fd).map_err(SumError::Open)?;
         let reach = match facts.kind {
             FileKind::Directory => return Err(SumError::Directory),
+            FileKind::Fifo if matches!(task.source, Source::Named(_) | Source::Beneath(..)) => {
+                return Err(SumError::NotRegular);
+            }
             _ if matches!(task.source, Source::StdinAgain) => SourceRange::Spent,
             FileKind::Regular if facts.size > 0 => SourceRange::Range(range_of(task, start, facts.size)),
             _ => {
@@ -189,6 +201,7 @@ fn range_of(task: &Task, start: u64, size: u64) -> ByteRange {
 fn open_fd(source: &Source, stop: &AtomicBool) -> io::Result<Option<(OwnedFd, u64)>> {
     match source {
         Source::Beneath(dir, name) => Ok(Some((open_source_at(dir, name.as_c_str(), Follow::No, false)?, 0))),
+        Source::Named(path) => Ok(Some((open_source_at(CWD, path.as_os_str(), Follow::Yes, false)?, 0))),
         Source::Path(path) => {
             let path = path.as_os_str();
             let fd = match stat::stat_at(CWD, path, Follow::Yes)?.kind {

@@ -132,7 +132,9 @@ impl StoredFiles {
         let failed = |error: io::Error| super::judge::unopened(&error);
         let file = match source {
             Source::Beneath(dir, name) => open_source_at(dir, name.as_c_str(), Follow::No, false),
-            Source::Path(path) => open_source_at(CWD, path.as_os_str(), Follow::Yes, false),
+            Source::Path(path) | Source::Named(path) => {
+                open_source_at(CWD, path.as_os_str(), Follow::Yes, false)
+            }
             Source::Stdin | Source::StdinAgain => return Err(VerdictKind::NoDigest),
         };
         let file = file.map_err(failed)?;

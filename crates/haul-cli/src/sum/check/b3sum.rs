@@ -1,5 +1,5 @@
-//! Results in b3sum's wording: a line for each claim, no counts, and the end of the run at a list
-//! that cannot be read.
+//! Results in b3sum's wording: a line for each claim and one count for all lists. A list that
+//! cannot be read ends the run without a count.
 
 use super::super::output::Output;
 use super::{CheckJob, ListFailure, PositionedClaim, Ticket};
@@ -9,6 +9,8 @@ pub(super) struct Report<'a, 'o> {
     job: &'a CheckJob,
     out: &'a mut Output<'o>,
     well: &'a mut bool,
+    /// Number of lines that are no claims or whose files do not match.
+    failed: u64,
     /// True if no more results are printed.
     over: bool,
 }
@@ -21,6 +23,7 @@ impl super::Report for Report<'_, '_> {
         match ticket {
             Ticket::Malformed { why, .. } => {
                 *self.well = false;
+                self.failed += 1;
                 self.out.complain(&why);
             }
             Ticket::End { failure: Some(failure), .. } => self.end(&failure),
@@ -28,11 +31,18 @@ impl super::Report for Report<'_, '_> {
             Ticket::Claim(listed) => self.claim(&listed, &outcome),
         }
     }
+
+    fn close(&mut self) {
+        if self.failed > 0 && !self.over {
+            let end = if self.failed == 1 { "" } else { "s" };
+            self.out.complain(&format!("WARNING: {} computed checksum{end} did NOT match", self.failed));
+        }
+    }
 }
 
 impl<'a, 'o> Report<'a, 'o> {
     pub(super) fn new(job: &'a CheckJob, out: &'a mut Output<'o>, well: &'a mut bool) -> Report<'a, 'o> {
-        Report { job, out, well, over: false }
+        Report { job, out, well, failed: 0, over: false }
     }
 
     fn claim(&mut self, listed: &PositionedClaim, outcome: &Outcome) {
@@ -47,6 +57,7 @@ impl<'a, 'o> Report<'a, 'o> {
             _ => "FAILED".to_owned(),
         };
         *self.well &= verdict == "OK";
+        self.failed += u64::from(verdict != "OK");
         let mut line = listed.shown.clone().unwrap_or_default();
         line.extend_from_slice(format!(": {verdict}\n").as_bytes());
         self.out.line(&line);

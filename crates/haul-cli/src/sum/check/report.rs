@@ -3,7 +3,7 @@
 use super::super::line::Claim;
 use super::super::output::Output;
 use super::{CheckJob, ListFailure, ListTool, Ticket};
-use crate::check::measure;
+use crate::check::{agrees, measure};
 use haul_digest::Algorithm;
 use haul_digest::list::escape;
 use haul_digest::tree::TreeShape;
@@ -41,11 +41,7 @@ impl super::Report for Common<'_, '_> {
             Ticket::Malformed { list, line, why, fails } => {
                 self.tally.malformed += 1;
                 *self.well &= !fails;
-                if fails {
-                    let hint =
-                        "cannot detect the algorithm of this checksum; name it with -a, or use 'haul check'";
-                    self.out.complain_of(&list, &format!("{line}: {hint}"));
-                } else if self.job.output_options.warn {
+                if fails || self.job.output_options.warn {
                     self.out.complain_of(&list, &format!("{line}: {why}"));
                 }
             }
@@ -88,7 +84,7 @@ impl<'a, 'o> Common<'a, 'o> {
             return None;
         }
         let recipe = Arc::new(Recipe { algorithms, form: Form::Plain });
-        let source = Source::Path(claim.path.clone());
+        let source = Source::Named(claim.path.clone());
         let task = Task { source, recipe, offset: ByteOffset(0), length: None };
         let Outcome::Done(sums) = measure(&self.job.settings, task, self.stop) else { return None };
         let found = sums.digests.iter().find(|found| found.as_bytes() == digest.as_bytes());
@@ -109,7 +105,9 @@ impl<'a, 'o> Common<'a, 'o> {
 
     fn compare(&mut self, claim: &Claim, list: &OsStr, sums: &Sums) {
         let found = sums.subtrees.first().map_or(&sums.digests, |roots| roots);
-        let same = *found == claim.digests && claim.size.is_none_or(|size| size == sums.range.len());
+        let meant = claim.meanings.iter().find(|meaning| agrees(meaning, sums));
+        let holds = if claim.meanings.is_empty() { *found == claim.digests } else { meant.is_some() };
+        let same = holds && claim.size.is_none_or(|size| size == sums.range.len());
         let other = if same { None } else { self.other_algorithm(claim) };
         if let Some(other) = other.filter(|&other| self.detected != Some(other)) {
             self.detected = Some(other);

@@ -70,6 +70,7 @@ impl GnuRules {
         Some(Claim {
             path: OsString::from_vec(name),
             digests: vec![digest],
+            meanings: Vec::new(),
             range: None,
             tree: false,
             guessed: false,

@@ -20,7 +20,15 @@ pub(crate) fn read(line: &[u8], little_endian: bool) -> Option<Claim> {
         _ => untagged(first, rest, little_endian)?,
     };
     let path: OsString = OsStr::from_bytes(name).to_owned();
-    Some(Claim { path, digests: vec![digest], range: None, tree: false, size: None, guessed: false })
+    Some(Claim {
+        path,
+        digests: vec![digest],
+        meanings: vec![],
+        range: None,
+        tree: false,
+        size: None,
+        guessed: false,
+    })
 }
 
 /// Returns the digest with its bytes reversed.
