@@ -126,7 +126,7 @@ fn locate_without_leaves_reports_objects_and_the_reason() {
     let why = "the waybill has no leaves of this file";
     assert_eq!((big.get("leaf"), &big["whole_objects"]), (None, &why.into()));
     // A later section with leaves takes precedence.
-    good(dir.path(), &[&SUM[..], &["--leaf=2K", "data/big"]].concat());
+    good(dir.path(), &[&SUM[..], &["--accept-changes", "--leaf=2K", "data/big"]].concat());
     rot(&dir.path().join("data/big"), |bytes| bytes[5000] ^= 1);
     let ran = run(dir.path(), &["verify", "--locate", "w"]);
     assert_eq!(ran.out, "'data/big': rotted: bytes 4096-6144\n", "{}", ran.err);
