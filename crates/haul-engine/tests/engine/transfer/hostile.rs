@@ -25,7 +25,7 @@ use haul_model::{ByteRange, Level, ObjectIndex, ObjectSize, RelPath};
 use haul_net::StreamLane;
 use haul_proto::{
     Answer, Close, Delete, Encoding, Fate, FileKind, JobOptions, Keep, Message, Named, NewBlock, NewFile,
-    Outcome as Ended, Stated, Unit, Update, Verify, Why,
+    Outcome as Ended, Runs, Stated, Unit, Update, Verify, Why,
 };
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -476,12 +476,14 @@ fn stopped_session_ends_within_a_block_of_zeros() {
             let mut peer = MisbehavingPeer::at(ours);
             peer.say(&Message::Connect(Box::new(connect(&options))), &[]);
             assert!(matches!(peer.hear(), Message::Accept(_)));
-            peer.say(&Message::NewFile(Box::new(new_file(0, b"zeros", plain(LEN)))), &[]);
+            // A file with a hole gets no reserved space.
+            let kind = FileKind::File { size: 2 * LEN, holes: Runs::of(1, 2) };
+            peer.say(&Message::NewFile(Box::new(new_file(0, b"zeros", kind))), &[]);
             let range = ByteRange::between(0, LEN);
             let block = NewBlock { range, encoding: Encoding::Zeros, payload: 0, ..block(0, b"") };
             peer.say(&Message::NewBlock(block), &[]);
             let is_long =
-                |name: &String| fs::metadata(pair.sink().join(name)).is_ok_and(|it| it.len() == LEN);
+                |name: &String| fs::metadata(pair.sink().join(name)).is_ok_and(|it| it.len() == 2 * LEN);
             wait_until("the temporary file", || names_in(&pair.sink()).iter().any(is_long));
             stop.store(true, Ordering::Relaxed);
             answering.join().unwrap()
