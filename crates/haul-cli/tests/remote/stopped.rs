@@ -26,7 +26,7 @@ pub(super) fn remote_processes(there: &Path) -> Vec<Pid> {
     let is_one = |entry: &fs::DirEntry| {
         let cwd = fs::read_link(entry.path().join("cwd"));
         let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-        cwd.is_ok_and(|cwd| cwd == there) && line.ends_with(b"\0meet\0")
+        cwd.is_ok_and(|cwd| cwd == there) && line.windows(6).any(|part| part == b"\0meet\0")
     };
     let found = fs::read_dir("/proc").unwrap().flatten().filter(is_one);
     found.filter_map(|entry| Pid::from_raw(entry.file_name().to_str()?.parse().ok()?)).collect()
