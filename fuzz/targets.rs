@@ -24,7 +24,8 @@ use haul_net::{Address, Host, Ticket};
 use haul_proto::source::Work;
 use haul_proto::{
     CONTROL, Fate, FileKind, FileNumber, HEADER_LEN, Header, JobOptions, LaneId, Message, Named, NewFile,
-    OperandList, Runs, Source, Timing, Update, Window, check_list, check_name, check_received, source,
+    OperandList, Runs, Source, Timing, Update, Window, check_accepted, check_list, check_name,
+    check_received, source,
 };
 use haul_udp::packet;
 use std::collections::BTreeMap;
@@ -256,7 +257,8 @@ pub fn names(data: &[u8]) {
         let parts = path.as_bytes().split(|byte| *byte == b'/');
         assert!(parts.into_iter().all(|part| !matches!(part, b"" | b"." | b"..") && !part.contains(&0)));
         let is_reserved = data.split(|byte| *byte == b'/').any(|part| part.starts_with(b".haul-"));
-        assert!(!is_reserved || check_received(data).is_err());
+        assert!(!is_reserved || check_accepted(data).is_err());
+        assert!(check_accepted(data).is_ok() || check_received(data).is_err());
     }
 }
 

@@ -3,16 +3,13 @@
 //! ```text
 //! haul1abc...        "haul1", then base32 (RFC 4648, small letters, no padding) of:
 //!
-//!  at  bytes
-//!   0      1   flags: bit 0 one-time, 1 may read, 2 may write, 3 without encryption, 4 ends at a date
-//!   1      8   the ticket's public name
-//!   9     16   the secret
-//!  25     32   SHA-256 of the server's certificate; only with encryption
-//!          8   seconds since 1970 when it ends, little-endian; only if it ends
-//!          1   how many addresses: 1 to 8
-//!              each: 4 and 4 bytes (IPv4) | 6 and 16 bytes (IPv6) | 'n', a length and that many bytes (a name);
-//!              then the port, 2 bytes, little-endian
-//!          4   CRC-32 of all before, little-endian: tells a slip of the pen from a wrong secret
+//! at  bytes 0      1   flags: bit 0 one-time, 1 may read, 2 may write, 3 without encryption, 4
+//! ends at a date 1      8   the ticket's public name 9     16   the secret 25     32   SHA-256 of
+//! the server's certificate; only with encryption 8   seconds since 1970 when it ends,
+//! little-endian; only if it ends 1   how many addresses: 1 to 8 each: 4 and 4 bytes (IPv4) | 6 and
+//! 16 bytes (IPv6) | 'n', a length and that many bytes (a name); then the port, 2 bytes,
+//! little-endian 4   CRC-32 of all before, little-endian: tells a slip of the pen from a wrong
+//! secret
 //! ```
 //!
 //! Base32 has no punctuation and one case. A double click therefore selects all of it, and a mail

@@ -17,9 +17,9 @@ pub const BODY_BYTES_MAX: usize = 1 << 20;
 /// one NEW_BLOCK with a payload carries.
 pub const PAYLOAD_BYTES_MAX: u32 = 16 << 20;
 
-/// Maximum number of file bytes that one NEW_BLOCK of zeros, or of a hole, represents, if both sides
-/// have [`Features::SHORT_BLOCKS`](crate::Features::SHORT_BLOCKS). A receiver hashes at most this
-/// amount before it checks if the session is over.
+/// Maximum number of file bytes that one NEW_BLOCK of zeros, or of a hole, represents, if both
+/// sides have [`Features::SHORT_BLOCKS`](crate::Features::SHORT_BLOCKS). A receiver hashes at most
+/// this amount before it checks if the session is over.
 pub const ZERO_BYTES_MAX: u64 = 16 << 20;
 
 /// Maximum number of file bytes that one NEW_BLOCK with a packed payload carries. While a receiver

@@ -65,9 +65,9 @@ fn kind_is_length_certain(kind: u32, len: u64) -> bool {
     }
 }
 
-/// `f_type` of file systems whose files are computed when they are read, from statfs(2): proc, sysfs,
-/// debugfs, tracefs, securityfs, configfs, cgroup, cgroup2, selinuxfs, smackfs, pstore, binfmt_misc,
-/// resctrl.
+/// `f_type` of file systems whose files are computed when they are read, from statfs(2): proc,
+/// sysfs, debugfs, tracefs, securityfs, configfs, cgroup, cgroup2, selinuxfs, smackfs, pstore,
+/// binfmt_misc, resctrl.
 const COMPUTED: [u32; 13] = [
     0x9fa0,
     0x6265_6572,

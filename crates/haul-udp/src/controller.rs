@@ -165,8 +165,8 @@ impl Controller {
         self.finder.window(datagram)
     }
 
-    /// Same as [`Controller::window`] for a sender that paces by its window alone: it fills the path
-    /// with hardly a queue.
+    /// Same as [`Controller::window`] for a sender that paces by its window alone: it fills the
+    /// path with hardly a queue.
     pub fn unpaced_window(&self, datagram: u64) -> u64 {
         let rate = self.finder.rate();
         let path = bytes_in(self.rtt.min() + SLACK, rate) + SLACK_DATAGRAMS * datagram;

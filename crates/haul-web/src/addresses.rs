@@ -66,8 +66,8 @@ impl FileAddress {
         *self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns true if no download has the address, and none had it for `idle`. Called with the lock
-    /// of the table, which has one reference.
+    /// Returns true if no download has the address, and none had it for `idle`. Called with the
+    /// lock of the table, which has one reference.
     fn is_over(self: &Arc<Self>, now: Instant, idle: Duration) -> bool {
         Arc::strong_count(self) == 1 && now.saturating_duration_since(self.last()) >= idle
     }

@@ -95,10 +95,9 @@ impl Answer {
         self
     }
 
-    /// Returns the body with the bytes of `range`. A task reads them ahead of the client. If the file
-    /// changes meanwhile, the body ends with an error before its last byte, so that the client does
-    /// not take parts of two versions for a file.
-    /// `permit` is held while the file is open.
+    /// Returns the body with the bytes of `range`. A task reads them ahead of the client. If the
+    /// file changes meanwhile, the body ends with an error before its last byte, so that the client
+    /// does not take parts of two versions for a file. `permit` is held while the file is open.
     /// `on_end` gets the number of bytes that the connection did not take.
     pub(crate) fn of_file(
         opened: OpenedFile,

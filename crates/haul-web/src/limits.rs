@@ -64,7 +64,8 @@ pub const UNREAD_BYTES_MAX: usize = 4 << 20;
 /// each.
 pub const ANSWERS_MAX: usize = 64;
 
-/// Maximum number of addresses of files that a session has, with a path of at most 4,096 bytes each.
+/// Maximum number of addresses of files that a session has, with a path of at most 4,096 bytes
+/// each.
 pub const FILE_ADDRESSES_MAX: usize = 256;
 
 /// Maximum number of concurrent downloads of files, each with a descriptor.
@@ -101,9 +102,9 @@ pub const DELETE_DEPTH_MAX: usize = 256;
 /// Bytes that a new name counts against a quota, as in a transfer.
 pub const NAME_QUOTA_BYTES: u64 = 512;
 
-/// Number of connections over UDP without a lane, whose handshake is in progress or whose request was
-/// not accepted yet, from which a client proves its source address first (RFC 9000 section 8.1.2).
-/// Others can then not use up the limits of `haul_net` with false addresses.
+/// Number of connections over UDP without a lane, whose handshake is in progress or whose request
+/// was not accepted yet, from which a client proves its source address first (RFC 9000 section
+/// 8.1.2). Others can then not use up the limits of `haul_net` with false addresses.
 pub const HANDSHAKES_UNPROVEN_MAX: usize = 8;
 
 /// Bytes that a connection over UDP without a lane buffers. A request has a few hundred.

@@ -250,6 +250,11 @@ impl Ssh {
         stop: &AtomicBool,
     ) -> Result<OpenedConnection, MeetError> {
         let host = login.host.clone();
+        let needs_udp = resolved.link.udp.as_ref().is_some_and(|udp| !udp.falls_back);
+        if needs_udp && self.inside {
+            let why = "there is no UDP inside ssh; omit --inside".to_owned();
+            return Err(MeetError::Refused { host, why });
+        }
         let failed = |source: io::Error| MeetError::Pipe { host: host.clone(), source };
         let missing = || failed(io::ErrorKind::BrokenPipe.into());
         let mut line = child.stdin.take().ok_or_else(missing)?;
@@ -289,7 +294,6 @@ impl Ssh {
         let asked_for = request.listed.map_or(request.paths.len(), |listed| listed.paths);
         let paths = told.filter(|paths| paths.len() == asked_for);
         let paths = paths.ok_or_else(|| MeetError::NotHaul { host: host.clone() })?;
-        let needs_udp = resolved.link.udp.as_ref().is_some_and(|udp| !udp.falls_back);
         let mut note = closed.map(|why| shown(&why));
         if let (Some(text), false) = (ticket, self.inside) {
             let ticket = Ticket::parse(&text).map_err(|_| MeetError::NotHaul { host: host.clone() })?;
@@ -305,7 +309,7 @@ impl Ssh {
             }
         }
         if needs_udp {
-            let why = note.unwrap_or_else(|| "there is no UDP inside ssh; omit --inside".to_owned());
+            let why = note.unwrap_or_else(|| "there is no UDP inside ssh".to_owned());
             return Err(MeetError::Refused { host, why });
         }
         if resolved.link.plain && !self.inside {

@@ -14,7 +14,8 @@
 //! Lines are JSON and end with a newline. Paths are base64, because names need not be text. Very
 //! long lists of paths follow the line instead, each path with a NUL at the end; `listed` in the
 //! line holds the number of paths and bytes. Output of the remote login before haul's line, which
-//! need not end with a newline, is skipped. If the pipe ends without `done`, ssh or this side has died.
+//! need not end with a newline, is skipped. If the pipe ends without `done`, ssh or this side has
+//! died.
 
 pub(crate) mod line;
 

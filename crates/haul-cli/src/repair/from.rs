@@ -9,7 +9,7 @@ use crate::remote::typed;
 use crate::remote::way::StoppableDialer;
 use haul_engine::repair::{Remotes, ReplicaAt, ReplicaRequest, ReplicaResponse};
 use haul_engine::transfer::{self, Failure, FetchJob, Report, RunContext};
-use haul_proto::Why;
+use haul_proto::Reason;
 use std::ffi::{OsStr, OsString};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -123,7 +123,9 @@ impl Remotes for HostConnector<'_> {
             met.part();
         }
         let (broken, received) = match ended {
-            Ok(outcome) => (outcome.broken.map(|reason| reason.to_string()), outcome.traffic.received),
+            Ok(outcome) => {
+                (outcome.broken.and_then(|reason| heard.cause_at_replica(&reason)), outcome.traffic.received)
+            }
             Err(error) => (Some(error.to_string()), 0),
         };
         ReplicaResponse { notes: note.into_iter().chain(heard.into_notes()).collect(), broken, received }
@@ -146,6 +148,17 @@ impl NoteCollector {
         }
     }
 
+    /// Returns the reason for the end of a session, unless it is a lack of space on this host,
+    /// which becomes a note.
+    fn cause_at_replica(&self, reason: &Reason) -> Option<String> {
+        if !reason.why.is_shortage() {
+            return Some(reason.to_string());
+        }
+        self.lacks_room.store(true, Ordering::Relaxed);
+        self.add(reason.to_string());
+        None
+    }
+
     fn into_notes(self) -> Vec<String> {
         let mut notes = self.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
         if self.lacks_room.into_inner() {
@@ -158,7 +171,7 @@ impl NoteCollector {
 
 impl Report for NoteCollector {
     fn failed(&self, failure: &Failure) {
-        if failure.here && matches!(failure.reason.why, Why::NoSpace | Why::Quota) {
+        if failure.here && failure.reason.why.is_shortage() {
             self.lacks_room.store(true, Ordering::Relaxed);
         }
         self.add(failure.to_string());

@@ -1,9 +1,9 @@
-//! Copies, moves and repairs in a directory of which one call fails: each call of each kind in turn,
-//! with each error.
+//! Copies, moves and repairs in a directory of which one call fails: each call of each kind in
+//! turn, with each error.
 //!
 //! Status 0 means that all bytes are there. After any other status no file with wrong bytes has the
-//! size and the time of its source, and nothing is lost that was there before, except the bytes of a
-//! file that the command overwrites.
+//! size and the time of its source, and nothing is lost that was there before, except the bytes of
+//! a file that the command overwrites.
 
 use super::fixture::HAUL;
 use haul_lab::faults::enumeration::{FailingStorage, FuseStorage, faults};
@@ -101,14 +101,14 @@ impl World {
             self.storage.fail(fault, &mut || ended = Some(self.haul(words)));
             let ended = ended.unwrap();
             let status = ended.status.code();
-            let told = String::from_utf8_lossy(&ended.stderr);
+            let reported = String::from_utf8_lossy(&ended.stderr);
             if !matches!(status, Some(0..=2)) {
-                wrong.push(format!("{fault}: {:?}: {told}", ended.status));
+                wrong.push(format!("{fault}: {:?}: {reported}", ended.status));
             }
             wrong.extend(
-                check(&self, status == Some(0)).iter().map(|what| format!("{fault}: {what}: {told}")),
+                check(&self, status == Some(0)).iter().map(|what| format!("{fault}: {what}: {reported}")),
             );
-            if status != Some(0) && told.is_empty() {
+            if status != Some(0) && reported.is_empty() {
                 wrong.push(format!("{fault}: status {status:?} without a message"));
             }
         }
@@ -255,9 +255,9 @@ fn repair_in_place_survives_each_fault() {
 /// syncfs and sync_file_range fail.
 const SYNCS: [&str; 4] = ["syncfs", "fdatasync", "fsync", "sync_file_range"];
 
-/// Runs a command with the Nth call of this name failing in each of its threads, for each N until no
-/// call fails. `begin` prepares each run, and `check` examines it: it gets the status, the lines of
-/// strace about failed calls, and the messages.
+/// Runs a command with the Nth call of this name failing in each of its threads, for each N until
+/// no call fails. `begin` prepares each run, and `check` examines it: it gets the status, the lines
+/// of strace about failed calls, and the messages.
 fn each_sync_fails(words: &[&str], home: &Path, begin: impl Fn(), check: impl Fn(Option<i32>, &str, &str)) {
     for call in SYNCS {
         for when in 1..100 {
@@ -300,14 +300,14 @@ fn no_failed_sync_of_data_ends_with_success() {
             }
             fs::create_dir(&sink).unwrap();
         };
-        each_sync_fails(words, home.path(), begin, |status, failed, told| {
+        each_sync_fails(words, home.path(), begin, |status, failed, reported| {
             // Write-back that is only started early is repeated by the sync that follows, and so is
             // a sync of the file system before the syncs of its files.
             let is_data = failed.lines().any(|line| {
                 let is_sink = line.contains(&format!("{}", sink.display()));
                 is_sink && (line.contains("fdatasync(") || line.contains("fsync("))
             });
-            assert!(status == Some(1) || !is_data, "{words:?}: status {status:?}: {failed}: {told}");
+            assert!(status == Some(1) || !is_data, "{words:?}: status {status:?}: {failed}: {reported}");
             if status == Some(0) {
                 for (name, bytes) in &new_files() {
                     assert!(fs::read(sink.join(name)).unwrap() == *bytes, "{words:?}: {name}: {failed}");

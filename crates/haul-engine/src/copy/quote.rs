@@ -33,8 +33,8 @@ pub fn quote_if_needed(name: &OsStr) -> Quoted<'_> {
     Quoted { name: name.as_bytes(), when: When::Needed }
 }
 
-/// Quotes a word of a command that the user may paste into a shell. Unlike [`quote_if_needed`], which
-/// follows the coreutils, this function also protects braces from brace expansion.
+/// Quotes a word of a command that the user may paste into a shell. Unlike [`quote_if_needed`],
+/// which follows the coreutils, this function also protects braces from brace expansion.
 pub fn quote_for_shell(word: &OsStr) -> Quoted<'_> {
     let has_brace = word.as_bytes().iter().any(|byte| matches!(byte, b'{' | b'}'));
     Quoted { name: word.as_bytes(), when: if has_brace { When::Always } else { When::Needed } }
@@ -233,7 +233,8 @@ mod tests {
     fn printed_commands_are_read_back_by_a_shell() {
         let mut words: Vec<Vec<u8>> =
             vec![vec![], b"a{b,c}d".to_vec(), b"{1..3}".to_vec(), b"~root".to_vec()];
-        // Every byte but NUL, alone, between letters, and beside the characters that change how it is read.
+        // Every byte but NUL, alone, between letters, and beside the characters that change how it
+        // is read.
         for byte in 1..=255 {
             words.push(vec![byte]);
             for (before, after) in

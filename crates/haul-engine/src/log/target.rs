@@ -49,8 +49,12 @@ impl Target {
         let (path, draft) = (home.join(NAME), home.join("target.new"));
         let failed = || LogError::io("write the destination of the job to", &path);
         let opened = folder::options().write(true).create(true).truncate(true).open(&draft);
-        opened.and_then(|mut file| file.write_all(&bytes)).map_err(failed())?;
-        fs::rename(&draft, &path).map_err(failed())
+        let written = opened.and_then(|mut file| file.write_all(&bytes));
+        written.and_then(|()| fs::rename(&draft, &path)).map_err(|error| {
+            // A finished job removes its directory, which must be empty. The first error is reported.
+            let _ = fs::remove_file(&draft);
+            failed()(error)
+        })
     }
 
     /// Reads the target of a job; returns `None` if the file is missing or damaged.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!  # principals           options (each once at most, separated by commas)      key
-//!  alice@example.org,b*   namespaces="file,git",valid-after="20260101Z"         ssh-ed25519 AAAA...
+//! alice@example.org,b*   namespaces="file,git",valid-after="20260101Z"         ssh-ed25519 AAAA...
 //! ```
 
 use haul_log::waybill::parse_date;

@@ -129,8 +129,8 @@ impl Tree {
     }
 }
 
-/// Gives an own new entry, which only its owner may use, those bits of `most` that the entry `facts`
-/// has, of whose digests it is a part. Bits of the group count only for the same group.
+/// Gives an own new entry, which only its owner may use, those bits of `most` that the entry
+/// `facts` has, of whose digests it is a part. Bits of the group count only for the same group.
 fn share(new: impl AsFd, facts: &Stat, most: u32) -> io::Result<()> {
     let others = facts.mode & 0o007;
     let is_same_group = stat_fd(&new)?.gid == facts.gid;

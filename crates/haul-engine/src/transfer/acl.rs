@@ -2,7 +2,8 @@
 //! contain by number (linux/posix_acl_xattr.h).
 //!
 //! ```text
-//!  u32 2 | of each entry: u16 tag | u16 permissions | u32 number of a user or a group, where the tag says that there is one
+//! u32 2 | of each entry: u16 tag | u16 permissions | u32 number of a user or a group, where the
+//! tag says that there is one
 //! ```
 
 /// Prefix of the attribute names.

@@ -195,11 +195,12 @@ fn in_repository(path: &str) -> std::path::PathBuf {
 
 /// Decoders of external bytes or text in the pure crates and in haul-net, and the calls in the
 /// targets.
-const DECODERS: [(&str, &str); 26] = [
+const DECODERS: [(&str, &str); 27] = [
     ("haul-proto/src/frame.rs: decode", "Header::decode("),
     ("haul-proto/src/frame.rs: decode", "Message::decode("),
     ("haul-proto/src/names.rs: check_name", "check_name("),
     ("haul-proto/src/names.rs: check_received", "check_received("),
+    ("haul-proto/src/names.rs: check_accepted", "check_accepted("),
     ("haul-udp/src/packet.rs: decode", "packet::Header::decode("),
     ("haul-net/src/address.rs: parse", "Host::parse("),
     ("haul-net/src/address.rs: from_str", ".parse::<Address>()"),

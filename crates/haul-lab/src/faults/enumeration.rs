@@ -66,8 +66,8 @@ const KINDS: [(&str, &[&str]); 19] = [
 /// more calls.
 const MORE: u64 = 2;
 
-/// Returns the faults of a job, `most` of them: all of its calls, with each error. `HAUL_FAULT_CASES`
-/// replaces `most`. A soak run draws other faults each time.
+/// Returns the faults of a job, `most` of them: all of its calls, with each error.
+/// `HAUL_FAULT_CASES` replaces `most`. A soak run draws other faults each time.
 pub fn faults(storage: &dyn FailingStorage, most: usize, run: &mut dyn FnMut()) -> Vec<NthFault> {
     let ops = KINDS.map(|(op, _)| op);
     let counts = storage.count(&ops, run);

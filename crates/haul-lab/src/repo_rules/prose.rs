@@ -1,7 +1,9 @@
-//! The English of comments, messages and documents: phrases that a reader from the field does not know, each with its replacement.
+//! The English of comments, messages and documents: phrases that a reader from the field does not
+//! know, each with its replacement.
 //!
-//! [`LIMITS`] holds the number of findings that each part of the repository still has. A part with more findings than its limit fails, and so
-//! does a part that has become much better than its limit: then the limit is lowered.
+//! [`LIMITS`] holds the number of findings that each part of the repository still has. A part with
+//! more findings than its limit fails, and so does a part that has become much better than its
+//! limit: then the limit is lowered.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -98,8 +100,8 @@ const PHRASES: [(&str, &str); 78] = [
 /// Words that a doc comment does not start with: a verb or a noun phrase says more.
 const STARTS: [&str; 9] = ["What", "Whether", "How", "Why", "Where", "Who", "Whoever", "Whom", "Whose"];
 
-/// The findings that each part has at most: flagged phrases and starts together, and comment lines above [`COLUMNS_MAX`].
-/// Parts that are not listed have none.
+/// The findings that each part has at most: flagged phrases and starts together, and comment lines
+/// above [`COLUMNS_MAX`]. Parts that are not listed have none.
 pub const LIMITS: [(&str, usize, usize); 15] = [
     ("crates", 1, 0),
     ("crates/haul-cli/src", 11, 0),
@@ -153,7 +155,8 @@ impl fmt::Display for Finding {
     }
 }
 
-/// Returns the findings in a text. Of Rust source, comments and strings count; of Markdown, everything; of other files, nothing.
+/// Returns the findings in a text. Of Rust source, comments and strings count; of Markdown,
+/// everything; of other files, nothing.
 pub fn findings(path: &Path, text: &str) -> Vec<Finding> {
     let is_rust = path.extension().is_some_and(|end| end == "rs");
     let is_markdown = path.extension().is_some_and(|end| end == "md");
@@ -177,7 +180,8 @@ pub fn findings(path: &Path, text: &str) -> Vec<Finding> {
     found
 }
 
-/// Returns the part of a repository that a file belongs to: a folder of a crate, a folder at the root, or `.`.
+/// Returns the part of a repository that a file belongs to: a folder of a crate, a folder at the
+/// root, or `.`.
 pub fn part_of(path: &Path) -> String {
     let all: Vec<_> = path.iter().map(|name| name.to_string_lossy()).collect();
     match &all[..] {
@@ -187,7 +191,8 @@ pub fn part_of(path: &Path) -> String {
     }
 }
 
-/// Compares the findings of `texts` with `limits`. Returns a line for each part that has more, or far less.
+/// Compares the findings of `texts` with `limits`. Returns a line for each part that has more, or
+/// far less.
 pub fn breaches<'a>(
     texts: impl IntoIterator<Item = (&'a Path, &'a str)>,
     limits: &[(&str, usize, usize)],

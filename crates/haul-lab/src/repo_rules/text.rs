@@ -123,7 +123,7 @@ mod tests {
     fn long_files_need_a_reason() {
         let long = "x\n".repeat(LINES_MAX + 1);
         let file = Path::new("a/b.rs");
-        assert!(length_breach(file, &long, &[]).is_some_and(|said| said.contains("601 lines")));
+        assert!(length_breach(file, &long, &[]).is_some_and(|said| said.contains("1001 lines")));
         assert!(length_breach(file, &long, &[("a/b.rs", " ")]).is_some());
         assert_eq!(length_breach(file, &long, &[("a/b.rs", "a table")]), None);
         assert!(length_breach(file, "x", &[("a/b.rs", "a table")]).is_some());

@@ -2,8 +2,9 @@
 //!
 //! If all slots are in use, the network with the most connections loses its oldest one to a
 //! newcomer from a network with fewer, and within the network of the newcomer the address with the
-//! most connections does. A flood from one network or address therefore leaves slots to others. Some
-//! slots are only for peers with running sessions, so that a flood from many networks leaves these.
+//! most connections does. A flood from one network or address therefore leaves slots to others.
+//! Some slots are only for peers with running sessions, so that a flood from many networks leaves
+//! these.
 
 use super::{AdmissionLimit, Limits};
 use crate::address::{peer_group, peer_network};

@@ -60,9 +60,9 @@ impl Gateway {
     }
 
     /// Reserves a slot for a connection of a client that this front end has not authenticated yet.
-    /// The slots are those of the listener. `has_sessions` is true if the front end has a session of
-    /// a client at this address: others who share the address do not shut it out, because its oldest
-    /// connection makes way for a new one. `end` is called if the connection must make way.
+    /// The slots are those of the listener. `has_sessions` is true if the front end has a session
+    /// of a client at this address: others who share the address do not shut it out, because its
+    /// oldest connection makes way for a new one. `end` is called if the connection must make way.
     ///
     /// # Errors
     /// Returns the [`AdmissionLimit`] that is reached.

@@ -18,8 +18,8 @@
 
 use super::{Congestion, PacketCheck};
 
-/// Transport of a request: datagrams of `haul-udp` in version 1, or QUIC. The number 2 was QUIC with
-/// one stream.
+/// Transport of a request: datagrams of `haul-udp` in version 1, or QUIC. The number 2 was QUIC
+/// with one stream.
 const DATAGRAMS: u8 = 1;
 const QUIC: u8 = 3;
 

@@ -1,8 +1,8 @@
 //! State machine of the side that receives.
 //! ```text
-//!  lane --frames--> worker of the lane --handle--> [Sink] --commands--> the same worker: open, write, drop, finish
-//!                        ^                           |
-//!                        +------- next(lane) --------+  FILE_ID, COMPARED, BLOCK_SYNC, BLOCK_REJECT, FILE_DONE
+//! lane --frames--> worker of the lane --handle--> [Sink] --commands--> the same worker: open,
+//! write, drop, finish ^                           | +------- next(lane) --------+  FILE_ID,
+//! COMPARED, BLOCK_SYNC, BLOCK_REJECT, FILE_DONE
 //! ```
 //!
 //! The engine keeps one [`Sink`] behind a lock. Each lane has a worker that reads frames and passes

@@ -136,8 +136,8 @@ fn at_the_source() {
     assert!(matches!(&close.close, Close::Failed(reason) if reason.why == Why::Differs), "{close:?}");
 }
 
-/// Regression: a source continued to send when the sink had no space, and each remaining file failed
-/// with a line of its own.
+/// Regression: a source continued to send when the sink had no space, and each remaining file
+/// failed with a line of its own.
 #[test]
 fn source_offers_nothing_more_once_the_sink_has_no_space() {
     for why in [Why::NoSpace, Why::Quota] {

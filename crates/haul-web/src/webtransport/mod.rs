@@ -1,8 +1,9 @@
 //! WebTransport: connections over UDP (QUIC), each with one lane of a browser.
 //!
-//! A request of WebTransport has no header of the page. The browser asks for a lane over HTTPS first, and its
-//! request here has the token of that lane. Of HTTP/3 the module `http3` has the part that one
-//! session with one stream needs, so that a connection holds no more than this file shows.
+//! A request of WebTransport has no header of the page. The browser asks for a lane over HTTPS
+//! first, and its request here has the token of that lane. Of HTTP/3 the module `http3` has the
+//! part that one session with one stream needs, so that a connection holds no more than this file
+//! shows.
 
 mod http3;
 mod huffman;

@@ -190,6 +190,12 @@ impl SinkLog {
         });
         if let Err(error) = written {
             session_lock.release();
+            if !has_earlier_run {
+                // There is nothing to resume. Ignore errors, because the first one is reported.
+                let _ = RunHistory::remove(log_writer.home());
+                let _ = Target::remove(log_writer.home());
+                let _ = log_writer.finish();
+            }
             return Err(error);
         }
         // Ignore an error: `haul jobs` then lists the log as a separate job.

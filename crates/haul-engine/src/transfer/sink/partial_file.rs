@@ -265,8 +265,8 @@ impl PartialFile {
     /// Syncs the file by `sync`, after any other sync of it.
     ///
     /// # Errors
-    /// Returns the error of `sync`, and the same error from then on: the kernel reports a lost write
-    /// once, so a later success proves nothing.
+    /// Returns the error of `sync`, and the same error from then on: the kernel reports a lost
+    /// write once, so a later success proves nothing.
     pub(super) fn sync(&self, sync: impl FnOnce(BorrowedFd<'_>) -> io::Result<()>) -> io::Result<()> {
         self.sync_locked(&mut self.sync_failure(), sync)
     }

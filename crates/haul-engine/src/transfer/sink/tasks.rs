@@ -7,12 +7,12 @@
 //! |---|---|---|
 //! | [`Settle`] | syncs objects, reads them back, brings files to their ends | storage |
 //! | [`Compare`] | hashes existing files | the source, which states its digests; storage |
-//! | [`Sweeping`] | lists the directories of the sink, deletes names | storage; it never waits for the source, whose answers are tasks |
+//! | [`Sweeping`] | lists directories of the sink, deletes names | storage; not the source, whose answers are tasks |
 //!
 //! The queues are bounded: [`SETTLE_QUEUE_MAX`] makes lanes and comparisons wait before they bring
 //! more, the window of the session bounds comparisons, and
-//! [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds the answers to lists. No other worker waits for
-//! space in a queue.
+//! [`LISTS_AHEAD`](haul_proto::limits::LISTS_AHEAD) bounds the answers to lists. No other worker
+//! waits for space in a queue.
 
 use super::SinkContext;
 use super::deleting::Sweeping;

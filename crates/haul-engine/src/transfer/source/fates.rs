@@ -1,5 +1,5 @@
-//! Answers to the questions of a sink that deletes: the fate of a name that it has, and the names of
-//! the source.
+//! Answers to the questions of a sink that deletes: the fate of a name that it has, and the names
+//! of the source.
 
 use super::SourceContext;
 use super::tree::NamePosition;

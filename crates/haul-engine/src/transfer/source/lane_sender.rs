@@ -271,8 +271,8 @@ impl<'a> LaneSender<'a> {
                 break;
             }
             let storage = &self.context.session.spent.storage;
-            let (piece, is_hole) = storage.time(|| next_piece(file, rest, search == HoleSearch::Seek));
-            if is_hole {
+            let (piece, is_hole) = storage.time(|| next_piece(file, rest, search != HoleSearch::No));
+            if is_hole && search == HoleSearch::Seek {
                 self.context.session.spent.hashing.time(|| {
                     hash.update_zeros(piece.len());
                     if let Some(root) = &mut root {
@@ -282,7 +282,7 @@ impl<'a> LaneSender<'a> {
                 self.outbox.push(&target.block(piece, Encoding::Hole, 0))?;
             } else {
                 let bytes = buffered.map(|(bytes, _)| bytes);
-                failed = self.data(&target, file, (piece, search == HoleSearch::Read), bytes, |block| {
+                failed = self.data(&target, file, (piece, is_hole), bytes, |block| {
                     hash.update(block);
                     if let Some(root) = &mut root {
                         root.update(block);

@@ -72,7 +72,7 @@ pub(super) enum HoleSearch {
     No,
     /// SEEK_DATA reports the holes.
     Seek,
-    /// Every byte is read, and blocks of zeros are sent as holes.
+    /// Every byte is read. In the holes that SEEK_DATA reports, blocks of zeros are sent as holes.
     Read,
 }
 

@@ -86,8 +86,8 @@ fn sent_names_in_another_unicode_form_stay() {
     }
 }
 
-/// Regression: `readme` was refused, because `README` exists, and then `README` was deleted. Neither
-/// was left.
+/// Regression: `readme` was refused, because `README` exists, and then `README` was deleted.
+/// Neither was left.
 #[test]
 fn names_that_collide_with_refused_ones_stay() {
     on_view("* name .. fold", |pair, store, is_fetch| {

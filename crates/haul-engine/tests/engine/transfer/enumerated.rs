@@ -115,11 +115,11 @@ fn check(
     let mut wrong = Vec::new();
     begin();
     storage.faults().begin_record();
-    let mut told = None;
-    storage.fail(fault, &mut || told = Some(pair.transfer(transfer)));
-    let (told, events) = (told.unwrap(), storage.faults().end_record());
+    let mut reported = None;
+    storage.fail(fault, &mut || reported = Some(pair.transfer(transfer)));
+    let (reported, events) = (reported.unwrap(), storage.faults().end_record());
     let dir = storage.store().join("d");
-    let is_whole = told.is_whole();
+    let is_whole = reported.is_whole();
     let source = pair.source().join("d");
     let (new, old) = (new_files(), old_files());
     for (name, bytes) in &new {
@@ -133,7 +133,7 @@ fn check(
             && time(&dir.join(name)) != time(&source.join(name));
         if !is_new && (is_whole || !(is_old || may_be_partial)) {
             let len = found.map(|found| found.len());
-            wrong.push(format!("whole: {is_whole}, {name} has wrong bytes, length {len:?}; {told}"));
+            wrong.push(format!("whole: {is_whole}, {name} has wrong bytes, length {len:?}; {reported}"));
         }
     }
     if fs::read(dir.join("unrelated")).ok().as_ref() != old.get("unrelated") {
@@ -141,7 +141,7 @@ fn check(
     }
     let left = strays(&dir, !is_whole || fault.op == "remove");
     if !left.is_empty() {
-        wrong.push(format!("whole: {is_whole}, strays: {left:?}; {told}"));
+        wrong.push(format!("whole: {is_whole}, strays: {left:?}; {reported}"));
     }
     if is_whole && transfer.options.settle >= Level::Durable {
         for (number, event) in events.iter().enumerate() {
@@ -156,16 +156,16 @@ fn check(
     }
     let again = pair.transfer(transfer);
     if !again.is_whole() {
-        wrong.push(format!("it cannot be completed; {again}; before: {told}"));
+        wrong.push(format!("it cannot be completed; {again}; before: {reported}"));
     }
     for (name, bytes) in &new {
         if fs::read(dir.join(name)).ok().as_ref() != Some(bytes) {
-            wrong.push(format!("completed, {name} has wrong bytes; {again}; before: {told}"));
+            wrong.push(format!("completed, {name} has wrong bytes; {again}; before: {reported}"));
         }
     }
     let left = strays(&dir, false);
     if fault.op != "remove" && !left.is_empty() {
-        wrong.push(format!("completed, strays: {left:?}; before: {told}"));
+        wrong.push(format!("completed, strays: {left:?}; before: {reported}"));
     }
     wrong
 }

@@ -133,10 +133,10 @@ fn file_that_cannot_be_synced_fails_at_both_ends_and_is_sent_again() {
             faults.set_rules(rules.parse().unwrap());
             faults.begin_record();
             let fired = faults.fired().len();
-            let told = pair.transfer(&transfer);
+            let reported = pair.transfer(&transfer);
             let has_fired = faults.fired()[fired..].iter().any(|fault| fault.op == Op::Fsync);
             if has_fired {
-                assert!(told.failures() > 0 && told.both_know_of_a_failure(), "{name}: {told}");
+                assert!(reported.failures() > 0 && reported.both_know_of_a_failure(), "{name}: {reported}");
                 assert!(!store.join(&name).exists(), "{name}");
                 for started in [true, false] {
                     assert!(!fs::read_to_string(pair.waybill(started)).unwrap().contains(&name), "{name}");

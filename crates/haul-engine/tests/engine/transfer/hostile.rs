@@ -454,8 +454,8 @@ fn update_rules_do_not_follow_symlinks() {
     }
 }
 
-/// A frame of 75 bytes can announce a terabyte of zeros: to hash them takes hours. Once, sessions did
-/// not notice a stop meanwhile, and peers that had left kept a server full.
+/// A frame of 75 bytes can announce a terabyte of zeros: to hash them takes hours. Once, sessions
+/// did not notice a stop meanwhile, and peers that had left kept a server full.
 #[test]
 fn stopped_session_ends_within_a_block_of_zeros() {
     const LEN: u64 = 1 << 40;

@@ -39,14 +39,14 @@ fn the_first_source_of_a_name_stays() {
         for (files, operands, name, done) in cases {
             let pair = Pair::new();
             write_all(&pair.source(), files);
-            let told = transferred(&pair, operands, &small_objects(), is_fetch);
+            let reported = transferred(&pair, operands, &small_objects(), is_fetch);
             let refused = u64::from(done < 3);
-            assert_eq!(told.summary().unread, refused, "{operands:?} {is_fetch}: {told}");
+            assert_eq!(reported.summary().unread, refused, "{operands:?} {is_fetch}: {reported}");
             assert_eq!(read(&pair, name), files[0], "{operands:?} {is_fetch}");
             if refused > 0 {
-                assert!(told.to_string().contains("will not overwrite just-created"), "{told}");
+                assert!(reported.to_string().contains("will not overwrite just-created"), "{reported}");
             }
-            assert_eq!(names_beneath(&pair.sink()) as u64, done, "{operands:?} {is_fetch}: {told}");
+            assert_eq!(names_beneath(&pair.sink()) as u64, done, "{operands:?} {is_fetch}: {reported}");
         }
     }
 }
@@ -71,10 +71,10 @@ fn entries_of_every_kind_are_refused_the_second_time() {
         // A link in place of a file, and a file in place of a directory.
         symlink("x", pair.source().join("b/f")).unwrap();
         write_all(&pair.source(), &["a/f"]);
-        let told = transferred(&pair, &["a/", "b/"], &small_objects(), is_fetch);
-        assert_eq!(told.summary().unread, 5, "{told}");
+        let reported = transferred(&pair, &["a/", "b/"], &small_objects(), is_fetch);
+        assert_eq!(reported.summary().unread, 5, "{reported}");
         for name in ["file", "f or d", "d or f", "f"] {
-            assert_eq!(read(&pair, name), format!("a/{name}"), "{told}");
+            assert_eq!(read(&pair, name), format!("a/{name}"), "{reported}");
         }
         assert_eq!(fs::read_link(pair.sink().join("link")).unwrap(), Path::new("one"));
         assert_eq!((read(&pair, "dir/x"), read(&pair, "dir/y")), ("a/dir/x".into(), "b/dir/y".into()));
@@ -117,11 +117,11 @@ fn a_repeated_source_is_sent_once() {
         fs::create_dir(pair.source().join("b")).unwrap();
         fs::hard_link(pair.source().join("a/x"), pair.source().join("b/x")).unwrap();
         let repeated = ["a/x", "a/d", "a/./x", "a/d", "a/x"];
-        let told = transferred(&pair, &repeated, &small_objects(), is_fetch);
-        told.is_fine();
+        let reported = transferred(&pair, &repeated, &small_objects(), is_fetch);
+        reported.is_fine();
         // The directory itself counts, too.
-        assert_eq!(told.summary().done, 3, "{told}");
-        let told = transferred(&pair, &["a/x", "b/x"], &small_objects(), is_fetch);
-        assert_eq!(told.summary().unread, 1, "{told}");
+        assert_eq!(reported.summary().done, 3, "{reported}");
+        let reported = transferred(&pair, &["a/x", "b/x"], &small_objects(), is_fetch);
+        assert_eq!(reported.summary().unread, 1, "{reported}");
     }
 }

@@ -397,16 +397,19 @@ fn symlinks_do_not_lead_out_of_the_root() {
 fn jobs_beyond_the_offer_are_refused() {
     let pair = Pair::new();
     fs::write(pair.source().join("f"), "bytes").unwrap();
-    let told = pair.send_to(&["f"], &small_objects(), |offer| offer.may_write = false);
-    assert_eq!(told.refusal().map(|reason| reason.why), Some(Why::Denied));
+    let reported = pair.send_to(&["f"], &small_objects(), |offer| offer.may_write = false);
+    assert_eq!(reported.refusal().map(|reason| reason.why), Some(Why::Denied));
     // A whole file cannot be read back in this mode, so its level could not be reported truthfully.
     for (verify, settle) in [(Verify::Hybrid, Level::Verified), (Verify::Reread, Level::Reread)] {
         let by_file = JobOptions { verify, settle, unit: Unit::File, ..small_objects() };
-        let told = pair.send_to(&["f"], &by_file, |_| {});
-        assert_eq!(told.refusal().map(|reason| reason.why), Some(Why::Unsupported));
+        let reported = pair.send_to(&["f"], &by_file, |_| {});
+        assert_eq!(reported.refusal().map(|reason| reason.why), Some(Why::Unsupported));
     }
-    let told = pair.send_to(&["f"], &small_objects(), |offer| offer.quota = Some(3));
-    assert!(told.was_stopped() && told.to_string().contains("why: Quota, text: PeerText(f; "), "{told}");
+    let reported = pair.send_to(&["f"], &small_objects(), |offer| offer.quota = Some(3));
+    assert!(
+        reported.was_stopped() && reported.to_string().contains("why: Quota, text: PeerText(f; "),
+        "{reported}"
+    );
     assert!(!pair.sink().join("f").exists());
 }
 

@@ -1,5 +1,5 @@
-//! Tests of sources whose metadata is not true: files that report another length than they have, and
-//! holes where data is.
+//! Tests of sources whose metadata is not true: files that report another length than they have,
+//! and holes where data is.
 
 use super::pair::{Pair, Told, keep_all};
 use super::small_objects;
@@ -44,9 +44,9 @@ fn files_that_report_another_length_arrive_with_their_bytes() {
     assert!(paths.iter().any(|path| path.starts_with("/proc")));
     for options in each_way() {
         let pair = Pair::with_waybills();
-        let told = pair.send(&paths, &options, 2);
-        told.is_fine();
-        assert_eq!(told.summary().done, paths.len() as u64, "{options:?}");
+        let reported = pair.send(&paths, &options, 2);
+        reported.is_fine();
+        assert_eq!(reported.summary().done, paths.len() as u64, "{options:?}");
         for path in &paths {
             let (name, is) = (Path::new(path).file_name().unwrap(), fs::read(path).unwrap());
             assert!(!is.is_empty() && fs::metadata(path).unwrap().len() != is.len() as u64, "{path}");
@@ -72,8 +72,8 @@ fn pair_with_view(rules: &str) -> Option<(Pair, FaultFs, PathBuf)> {
     Some((pair, view, store))
 }
 
-/// Regression: a file that is one hole by SEEK_DATA, and has data by its allocated space, arrived as
-/// zeros.
+/// Regression: a file that is one hole by SEEK_DATA, and has data by its allocated space, arrived
+/// as zeros.
 #[test]
 fn false_holes_arrive_with_their_bytes() {
     let Some((pair, view, store)) = pair_with_view("* seek .. hole") else { return };
@@ -82,8 +82,8 @@ fn false_holes_arrive_with_their_bytes() {
     File::options().write(true).open(store.join("f")).unwrap().set_len(16 << 20).unwrap();
     bytes.resize(16 << 20, 0);
     for options in each_way() {
-        let told = [pair.send(&["f"], &options, 2), pair.fetch(&["f"], &options, 1)];
-        told.iter().for_each(Told::is_fine);
+        let reported = [pair.send(&["f"], &options, 2), pair.fetch(&["f"], &options, 1)];
+        reported.iter().for_each(Told::is_fine);
         assert!(fs::read(pair.sink().join("f")).unwrap() == bytes, "{options:?}");
         let allocated = fs::metadata(pair.sink().join("f")).unwrap().blocks() * 512;
         assert!(allocated < 1 << 20, "zeros take no space: {allocated} {options:?}");
@@ -105,13 +105,13 @@ fn documents_without_a_length_arrive_or_fail() {
     long.set_len((16 << 20) + 1).unwrap();
     assert_eq!(fs::metadata(pair.source().join("c")).unwrap().len(), 0, "the length is hidden");
     for options in each_way().step_by(3) {
-        let told = pair.send(&["a", "b", "c", "d", "none", "long"], &options, 2);
+        let reported = pair.send(&["a", "b", "c", "d", "none", "long"], &options, 2);
         assert_eq!(
-            (told.summary().done, told.summary().unread),
+            (reported.summary().done, reported.summary().unread),
             (docs.len() as u64, 1),
-            "{options:?}: {told}"
+            "{options:?}: {reported}"
         );
-        assert!(told.failures() > 0 && told.to_string().contains("/long: "), "{told}");
+        assert!(reported.failures() > 0 && reported.to_string().contains("/long: "), "{reported}");
         for (name, len) in docs {
             assert!(fs::read(pair.sink().join(name)).unwrap() == noise(len, 7), "{name} {options:?}");
             fs::remove_file(pair.sink().join(name)).unwrap();
@@ -127,8 +127,8 @@ fn unchanged_file_without_a_length_is_not_sent_again() {
     let pair = Pair::new();
     let options = JobOptions { update: Update::Digest, keep: keep_all(), ..small_objects() };
     pair.send(&["/proc/version"], &options, 1).is_fine();
-    let told = pair.send(&["/proc/version"], &options, 1);
-    told.is_fine();
-    assert_eq!((told.summary().done, told.summary().same), (0, 1));
+    let reported = pair.send(&["/proc/version"], &options, 1);
+    reported.is_fine();
+    assert_eq!((reported.summary().done, reported.summary().same), (0, 1));
     assert_eq!(fs::read(pair.sink().join("version")).unwrap(), fs::read("/proc/version").unwrap());
 }

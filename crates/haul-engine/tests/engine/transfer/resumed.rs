@@ -193,8 +193,8 @@ fn the_second_file_of_one_path_is_refused_in_each_run() {
     write(&pair.source().join("x/f"), 9 << 20, 1);
     write(&pair.source().join("y/f"), 9 << 20, 2);
     for _ in 0..4 {
-        let told = pair.send(&["x/f", "y/f"], &small_objects(), 4);
-        assert_eq!((told.summary().done, told.summary().unread), (1, 1), "{told}");
+        let reported = pair.send(&["x/f", "y/f"], &small_objects(), 4);
+        assert_eq!((reported.summary().done, reported.summary().unread), (1, 1), "{reported}");
         let [first, arrived] =
             [pair.source().join("x/f"), pair.sink().join("f")].map(|f| fs::read(f).unwrap());
         assert!(first == arrived, "it is the second file or a mixture of both");

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 const OPEN: u64 = 1 << 40;
 const SHUT: u64 = 1;
 
-/// Bursts of a second, and minimum number of datagrams of a burst. Smaller ones cost more calls than
-/// they spare queue.
+/// Bursts of a second, and minimum number of datagrams of a burst. Smaller ones cost more calls
+/// than they spare queue.
 const BURSTS: u64 = 1000;
 const BURST_DATAGRAMS: u64 = 10;
 

@@ -5,8 +5,8 @@
 //! link: one thread carries its datagrams, and the TCP connection of the lane stays open beside it.
 //!
 //! Both ends derive a connection ID and a proof from the TLS connection of the lane. The server
-//! accepts one connection: to the ID, and only if its first stream starts with the proof. QUIC's own
-//! TLS handshake uses the certificate of the server, which the client identifies by the
+//! accepts one connection: to the ID, and only if its first stream starts with the proof. QUIC's
+//! own TLS handshake uses the certificate of the server, which the client identifies by the
 //! fingerprint in its ticket.
 
 mod connection;
