@@ -41,8 +41,9 @@ test('the page signs in and has the storage, the locks and the modules that jobs
 });
 
 // Regression: a browser sent the cookie of the session to every other port of the host.
-test('a tab gets the session of another tab, and nothing of it outlives the tabs', async () => {
+test('a tab gets the session of another tab, and nothing of it outlives the tabs', async (t) => {
   const own = await Server.start({ data: {} });
+  t.after(() => own.close());
   const visitor = await Visitor.create(browser);
   const page = await visitor.signIn(own);
   const [address] = own.link.split('#');
@@ -52,7 +53,6 @@ test('a tab gets the session of another tab, and nothing of it outlives the tabs
   assert.match(tokens[0], /^[0-9a-f]{64}$/);
   assert.equal(tokens[0], tokens[1]);
   const kept = await second.evaluate(async () => {
-    await navigator.serviceWorker.register('/save/worker.js');
     const databases = await indexedDB.databases();
     const rows = await Promise.all(databases.map(({ name }) => new Promise((resolve, reject) => {
       const opening = indexedDB.open(name);
@@ -80,5 +80,4 @@ test('a tab gets the session of another tab, and nothing of it outlives the tabs
   await third.locator('#sign-in:not([hidden])').waitFor();
   assert.deepEqual(visitor.errors, []);
   await visitor.close();
-  await own.close();
 });
