@@ -92,7 +92,7 @@ fn the_total_of_a_tree_is_known_while_its_first_file_is_copied() {
         fixture.tree(5 * MIB);
         fs::create_dir(fixture.path("store/tree/more")).unwrap();
         write_old(&fixture.path("store/tree/more/last"), &noise(3 * MIB));
-        fixture.rules(&format!("* read .. delay {HOLD} times 1"));
+        fixture.rules(&format!("* read .. pause {HOLD} times 1"));
         let line = copy_line(&format!("--progress --threads={threads}"), &fixture);
         let (code, drawn) = on_a_terminal(&fixture, &line, &["/7 files", "/8.1 MiB", " left"]);
         assert_eq!(code, Some(0), "{drawn:?}");

@@ -264,7 +264,7 @@ impl Control {
             }
             self.fired.push(fired);
             // A caller that sees the delay as fired may end the delay before it begins.
-            self.holds |= matches!(action, Action::Delay(_));
+            self.holds |= matches!(action, Action::Delay(_) | Action::Pause(_));
         }
         actions
     }

@@ -173,24 +173,30 @@ impl Pass {
                 len = len.min(most);
             }
         }
-        let bytes = self.read_at(from.0, from.1, u32::try_from(len).unwrap_or(u32::MAX))?;
+        let (bytes, pause) = self.read_at(from.0, from.1, u32::try_from(len).unwrap_or(u32::MAX))?;
+        if let Some(ms) = pause {
+            hold(&self.control, ms);
+        }
         if bytes.is_empty() { Ok(0) } else { self.write_at(to.0, to.1, &bytes) }
     }
 
-    pub(super) fn read_at(&self, handle: u64, from: u64, size: u32) -> Result<Vec<u8>, Errno> {
+    /// Reads bytes. Returns them with the milliseconds for which the rules pause this read, if any.
+    pub(super) fn read_at(&self, handle: u64, from: u64, size: u32) -> Result<(Vec<u8>, Option<u64>), Errno> {
         let (file, path) = self.file(handle)?;
         let mut bytes = vec![0; size as usize];
         let count = file.read_at(&mut bytes, from).map_err(|e| errno_of(&e))?;
         bytes.truncate(count);
         lock(&self.control).bytes_read += count as u64;
+        let mut pause = None;
         for action in self.actions(Op::Read, path, from, from + count as u64)? {
             match action {
                 Action::Short(most) => bytes.truncate(usize::try_from(most).unwrap_or(usize::MAX)),
                 Action::Flip { at, bit } => flip_bit(&mut bytes, from, at, bit),
+                Action::Pause(ms) => pause = Some(ms),
                 _ => {}
             }
         }
-        Ok(bytes)
+        Ok((bytes, pause))
     }
 
     pub(super) fn write_at(&self, handle: u64, from: u64, data: &[u8]) -> Result<usize, Errno> {

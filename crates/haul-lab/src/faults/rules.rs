@@ -132,8 +132,10 @@ pub enum Action {
     },
     /// A write, a sync or a change of owner, mode or times reports success and does nothing.
     Drop,
-    /// The operation takes this many milliseconds longer.
+    /// The operation, and all that arrive meanwhile, take this many milliseconds longer.
     Delay(u64),
+    /// A read takes this many milliseconds longer. Other operations go on meanwhile.
+    Pause(u64),
     /// Times are rounded down to multiples of this many milliseconds. A property, never reported as
     /// a fault.
     Coarse(u64),
@@ -332,6 +334,7 @@ fn rule(fields: &[String]) -> Result<Rule, String> {
         "flip" => flip(argument(action)?)?,
         "drop" => Action::Drop,
         "delay" => Action::Delay(number(argument(action)?)?),
+        "pause" => Action::Pause(number(argument(action)?)?),
         "coarse" => match number(argument(action)?)? {
             0 => return Err("coarse needs a number above 0".into()),
             ms => Action::Coarse(ms),
@@ -364,6 +367,7 @@ fn rule(fields: &[String]) -> Result<Rule, String> {
 fn fits(op: Op, action: Action) -> bool {
     match action {
         Action::Errno(_) | Action::Delay(_) => true,
+        Action::Pause(_) => op == Op::Read,
         Action::Short(_) => matches!(op, Op::Read | Op::Write | Op::Copy),
         Action::Flip { .. } => matches!(op, Op::Read | Op::Write),
         Action::Coarse(_) | Action::Lag | Action::Empty => op == Op::Stat,

@@ -1,8 +1,8 @@
-//! FUSE request handlers; requests are served one at a time.
+//! FUSE request handlers. Requests are served one at a time; only a paused read waits apart.
 //!
 //! Files are opened with direct I/O, so that the rules see each read and write of a program.
 
-use super::faultfs::Recorded;
+use super::faultfs::{Recorded, hold};
 use super::nodes::{errno_of, generation};
 use super::pass::{Change, Open, Pass};
 use super::rules::{Action, Op};
@@ -18,6 +18,8 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, SystemTime};
 
 /// Cache lifetime of attributes and names in the kernel: zero, so that the kernel always asks for
@@ -238,8 +240,13 @@ impl Filesystem for Pass {
         _: Option<u64>,
         reply: ReplyData,
     ) {
-        let bytes = ok_or_answer!(self.read_at(handle, unsigned(offset), size), reply);
-        reply.data(&bytes);
+        let (bytes, pause) = ok_or_answer!(self.read_at(handle, unsigned(offset), size), reply);
+        let Some(ms) = pause else { return reply.data(&bytes) };
+        let control = Arc::clone(&self.control);
+        thread::spawn(move || {
+            hold(&control, ms);
+            reply.data(&bytes);
+        });
     }
 
     fn write(

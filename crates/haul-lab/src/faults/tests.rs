@@ -229,6 +229,23 @@ fn delay_ends_when_released() {
     assert!(begun.elapsed() < LONG);
 }
 
+#[test]
+fn paused_read_delays_no_other_operation() {
+    let Some(fixture) = Fixture::new("f read .. pause 100000 times 1") else { return };
+    fs::write(fixture.source("f"), b"bytes").unwrap();
+    fs::write(fixture.source("g"), b"other").unwrap();
+    thread::scope(|scope| {
+        let held = scope.spawn(|| fs::read(fixture.view("f")).unwrap());
+        while fixture.faults.fired().is_empty() {
+            thread::sleep(Duration::from_millis(2));
+        }
+        assert_eq!(fs::read(fixture.view("g")).unwrap(), b"other");
+        assert!(!held.is_finished());
+        fixture.faults.release();
+        assert_eq!(held.join().unwrap(), b"bytes");
+    });
+}
+
 /// Regression: the unmount was refused while a file was open, and `close` waited forever.
 #[test]
 fn close_waits_for_open_files() {
