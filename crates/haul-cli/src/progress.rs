@@ -6,9 +6,9 @@ use haul_engine::{copy, transfer};
 use haul_log::record::Progress;
 use haul_model::format_size;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use parking_lot::{Condvar, Mutex};
 use std::io::IsTerminal;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Delay before the progress bar appears.
@@ -121,9 +121,10 @@ struct EndSignal {
 impl EndSignal {
     /// Waits for at most `time`; returns true if the work has finished.
     fn within(&self, time: Duration) -> bool {
-        let lock = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lock = self.lock.lock();
         let is_running = |_: &mut ()| !self.flag.load(Ordering::Acquire);
-        drop(self.wake.wait_timeout_while(lock, time, is_running));
+        self.wake.wait_while_for(&mut lock, is_running, time);
+        drop(lock);
         self.flag.load(Ordering::Acquire)
     }
 }
@@ -134,7 +135,7 @@ struct EndDrawingGuard<'a>(&'a EndSignal);
 
 impl Drop for EndDrawingGuard<'_> {
     fn drop(&mut self) {
-        let _lock = self.0.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let _lock = self.0.lock.lock();
         self.0.flag.store(true, Ordering::Release);
         self.0.wake.notify_all();
     }

@@ -1,10 +1,10 @@
 //! File systems that may report lost bytes at close.
 
 use haul_sys::closing;
+use parking_lot::Mutex;
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 /// File systems of a job, by their device numbers. Each is checked once.
 #[derive(Debug, Default)]
@@ -30,7 +30,7 @@ impl CloseChecks {
         if self.quiet.load(Ordering::Relaxed) == dev.wrapping_add(1) {
             return false;
         }
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock();
         let asked = known.iter().find(|(known, _)| *known == dev).map(|(_, may_fail)| *may_fail);
         let may_fail = asked.unwrap_or_else(|| {
             let may_fail = closing::may_fail(file);

@@ -3,7 +3,7 @@
 //! Arslan and Alhussen, "Fast Integrity Verification for High-Speed File Transfers", section IV B).
 
 use haul_sys::process;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 use std::time::{Duration, Instant};
 
 /// Maximum age of the cached amount of free memory. A query costs several reads of /proc, and a
@@ -20,7 +20,7 @@ impl HybridThreshold {
     /// Returns true if a file of `len` bytes fits into free memory. If the amount of free memory is
     /// unknown, no file fits, so that the stronger verification applies.
     pub(crate) fn holds(&self, len: u64) -> bool {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.0.lock();
         if known.is_none_or(|(asked, _)| asked.elapsed() > FREE_MEMORY_AGE) {
             let free = process::memory().map_or(0, |memory| memory.available);
             *known = Some((Instant::now(), free));
@@ -43,7 +43,7 @@ mod tests {
     fn fresh_memory_value_is_reused() {
         let hybrid_threshold = HybridThreshold::default();
         // A time in the future, so that the value is not stale at the check.
-        *hybrid_threshold.0.lock().unwrap() = Some((Instant::now() + Duration::from_secs(3600), 1000));
+        *hybrid_threshold.0.lock() = Some((Instant::now() + Duration::from_secs(3600), 1000));
         assert!(hybrid_threshold.holds(1000) && !hybrid_threshold.holds(1001));
     }
 }

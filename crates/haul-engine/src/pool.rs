@@ -1,8 +1,8 @@
 //! Mutex around [`Schedule`]: worker threads request work, wait for it, and return it here.
 
 use haul_plan::{Next, Schedule};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Unit of work for a worker.
 #[derive(Debug)]
@@ -112,7 +112,7 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
                 Next::Finished => return None,
                 Next::Wait => {
                     self.idle.fetch_add(1, Ordering::Relaxed);
-                    schedule = self.wake.wait(schedule).unwrap_or_else(PoisonError::into_inner);
+                    self.wake.wait(&mut schedule);
                     self.idle.fetch_sub(1, Ordering::Relaxed);
                 }
             }
@@ -127,7 +127,7 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
 
     fn schedule(&self) -> MutexGuard<'_, Schedule<D, F>> {
         // The schedule is consistent between its calls, so it stays usable after a worker's panic.
-        self.schedule.lock().unwrap_or_else(PoisonError::into_inner)
+        self.schedule.lock()
     }
 }
 

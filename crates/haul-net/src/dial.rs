@@ -13,13 +13,14 @@ use crate::ticket::Ticket;
 use crate::tls::{self, Fingerprint, WrongFingerprint};
 use crate::udp::{self, BadUpgrade, Fallback, UdpRefusal, UdpSettings};
 use attempts::{Attempt, Attempts};
+use parking_lot::Mutex;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection};
 use std::fmt;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Opens the lanes of one session with the server of a ticket. Several threads can open lanes
@@ -275,7 +276,7 @@ impl Dialer {
     /// Connects to the first address that accepts. The address of the last success is tried first.
     fn reach(&self) -> Result<Connected<'_>, DialError> {
         let mut tried = Vec::new();
-        let known = *self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = *self.known.lock();
         if let Some(address) = known
             && let Some(reached) = self.try_one(address, &mut tried)?
         {
@@ -291,7 +292,7 @@ impl Dialer {
             };
             for resolved in resolved.into_iter().filter(|resolved| Some(*resolved) != known) {
                 if let Some(reached) = self.try_one(resolved, &mut tried)? {
-                    *self.known.lock().unwrap_or_else(PoisonError::into_inner) = Some(resolved);
+                    *self.known.lock() = Some(resolved);
                     return Ok(reached);
                 }
             }

@@ -1,6 +1,6 @@
 //! Rate limit for the data that the lanes of a job send together.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -58,7 +58,7 @@ impl Pacer {
     /// Reserves `bytes` at the time `now`, and returns the time to wait before they may be sent.
     pub(crate) fn reserve(&self, bytes: usize, now: Instant) -> Duration {
         let takes = Duration::from_secs_f64(bytes as f64 / self.rate() as f64);
-        let mut drained = self.drained.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut drained = self.drained.lock();
         // Unused capacity of the past is lost, except for one burst.
         let start = (*drained).max(now.checked_sub(BURST).unwrap_or(now));
         *drained = start + takes;

@@ -3,8 +3,8 @@
 use crate::hello::{HELLO_BYTES, Hello, Verdict};
 use crate::secret::{Binding, SECRET_BYTES, Secret, SessionId, TicketId};
 use crate::ticket::{Role, Ticket, Uses};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 /// Valid tickets of a server, and the state of one-time tickets. Tickets can be added and removed
@@ -92,7 +92,7 @@ impl TicketTable {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<TicketId, Entry>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

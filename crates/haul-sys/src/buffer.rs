@@ -1,11 +1,11 @@
 //! Buffers for direct I/O and io_uring: aligned, of fixed length, at a fixed address.
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 /// Alignment of every buffer, in bytes. No device in use requires more than a page for direct I/O.
 pub const BUFFER_ALIGN: usize = 4096;
@@ -127,7 +127,7 @@ impl BufferPool {
             if let Some(buffer) = self.take_from(&mut stock)? {
                 return Ok(buffer);
             }
-            stock = self.returned.wait(stock).unwrap_or_else(PoisonError::into_inner);
+            self.returned.wait(&mut stock);
         }
     }
 
@@ -175,6 +175,6 @@ impl BufferPool {
     /// Locks the stock, also after a panic: each operation on the stock is one push or pop, so it
     /// stays consistent.
     fn lock(&self) -> MutexGuard<'_, Stock> {
-        self.stock.lock().unwrap_or_else(PoisonError::into_inner)
+        self.stock.lock()
     }
 }

@@ -9,9 +9,10 @@ use aws_lc_rs::digest::{SHA256, digest};
 use aws_lc_rs::rand;
 use haul_net::SessionId;
 use haul_net::address::peer_group;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::Semaphore;
 
@@ -231,7 +232,7 @@ impl Access {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+    mutex.lock()
 }
 
 impl State {

@@ -4,8 +4,9 @@
 use crate::access::{NoRandomness, random, sha256};
 use crate::certificate::hex;
 use crate::limits::FILE_ADDRESSES_MAX;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Bytes of a token.
@@ -52,18 +53,18 @@ impl Addresses {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<[u8; 32], Arc<FileAddress>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 
 impl FileAddress {
     /// Records a request, or the end of its download.
     pub(crate) fn extend(&self, now: Instant) {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *self.last.lock() = now;
     }
 
     fn last(&self) -> Instant {
-        *self.last.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.last.lock()
     }
 
     /// Returns true if no download has the address, and none had it for `idle`. Called with the

@@ -4,6 +4,7 @@
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::RwLock;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -18,7 +19,7 @@ use std::fs::{self, DirBuilder, Metadata, OpenOptions};
 use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Validity of a self-signed certificate. Browsers accept a certificate by its hash for
@@ -251,7 +252,7 @@ impl CertificateStore {
                 (made.usable()?, note)
             }
         };
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = renewed;
+        *self.current.write() = renewed;
         Ok((true, note))
     }
 
@@ -272,7 +273,7 @@ impl CertificateStore {
     }
 
     fn current(&self) -> Current {
-        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+        self.current.read().clone()
     }
 }
 

@@ -1,9 +1,9 @@
 //! Events of the web server, for a log.
 
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Minimum time between two events that clients can cause without signing in.
@@ -154,10 +154,10 @@ impl Events {
     /// Passes on an event that any client can cause, or counts it.
     pub(crate) fn report_limited(&self, event: &WebEvent, now: Instant) {
         if let Some(reason) = event.refusal() {
-            *self.refused.lock().unwrap_or_else(PoisonError::into_inner).entry(reason).or_default() += 1;
+            *self.refused.lock().entry(reason).or_default() += 1;
         }
         let count = {
-            let mut limited = self.limited.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut limited = self.limited.lock();
             if limited.0.is_some_and(|last| now.saturating_duration_since(last) < INTERVAL) {
                 limited.1 += 1;
                 return;
@@ -173,7 +173,7 @@ impl Events {
 
     /// Returns the number of refused requests and connections for each reason.
     pub(crate) fn refused(&self) -> Vec<(&'static str, u64)> {
-        let refused = self.refused.lock().unwrap_or_else(PoisonError::into_inner);
+        let refused = self.refused.lock();
         refused.iter().map(|(reason, count)| (*reason, *count)).collect()
     }
 }
@@ -187,12 +187,12 @@ mod tests {
     fn events_of_strangers_are_limited_and_counted() {
         let heard = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&heard);
-        let events = Events::new(Box::new(move |event| log.lock().expect("a log").push(event.to_string())));
+        let events = Events::new(Box::new(move |event| log.lock().push(event.to_string())));
         let (now, event) = (Instant::now(), WebEvent::TooManyConnections { peer: [127, 0, 0, 1].into() });
         (0..1000).for_each(|_| events.report_limited(&event, now));
-        assert_eq!(heard.lock().expect("a log").len(), 1);
+        assert_eq!(heard.lock().len(), 1);
         events.report_limited(&event, now + INTERVAL);
-        let heard = heard.lock().expect("a log");
+        let heard = heard.lock();
         assert_eq!(heard.len(), 3);
         assert!(heard[1].contains("999 more"), "{heard:?}");
         assert_eq!(events.refused(), [("too many connections", 1001)]);

@@ -3,7 +3,8 @@
 use crate::limits::PEER_LISTING_TIMEOUT;
 use haul_net::{LaneControl as _, StreamControl, StreamLane};
 use haul_proto::ListedEntry;
-use std::sync::{Arc, Mutex, PoisonError};
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::thread;
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::time::timeout;
@@ -69,7 +70,7 @@ struct AbortOnDrop(Arc<Mutex<Lane>>);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
-        let mut lane = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lane = self.0.lock();
         if let Lane::Open(control) = std::mem::replace(&mut *lane, Lane::Aborted) {
             control.abort();
         }
@@ -88,7 +89,7 @@ pub(crate) async fn list(
     let connect = listing.lanes;
     listing.lanes = Box::new(move |number| {
         let opened = connect(number)?;
-        let mut lane = lane.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lane = lane.lock();
         if matches!(*lane, Lane::Aborted) {
             return Err("the client has left".to_owned());
         }

@@ -1,9 +1,10 @@
 //! Places for connections. One peer can take a part of them only, so that others still connect.
 
 use haul_net::address::peer_group;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Places of one kind.
 pub(crate) struct Places {
@@ -37,7 +38,7 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, usize>> {
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

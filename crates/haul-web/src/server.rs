@@ -25,6 +25,7 @@ use hyper::header::{HeaderName, HeaderValue};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use parking_lot::Mutex;
 use quinn::{Endpoint, VarInt};
 use rustix::net::sockopt;
 use std::convert::Infallible;
@@ -33,8 +34,8 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdTcpListener, UdpSocket};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::{TcpListener, TcpStream};
@@ -469,7 +470,7 @@ impl RequestGuard {
     /// are too many such connections.
     pub(crate) fn signed_in(&self, shared: &Shared) -> bool {
         let activity = &self.0;
-        let mut place = activity.place.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut place = activity.place.lock();
         if place.is_none() {
             let Some(taken) = shared.connections.take(activity.peer) else {
                 shared.too_many(activity.peer);
@@ -494,7 +495,7 @@ impl RequestGuard {
 
 impl Drop for RequestGuard {
     fn drop(&mut self) {
-        *self.0.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.0.last.lock() = Instant::now();
         self.0.in_progress.fetch_sub(1, Ordering::AcqRel);
     }
 }
@@ -515,7 +516,7 @@ impl Activity {
 
     /// Returns true if the connection is idle, or has existed for too long without a session.
     fn is_over(&self, limits: &WebLimits) -> bool {
-        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.last.lock();
         let is_signed_in = self.is_signed_in.load(Ordering::Acquire);
         if !is_signed_in && self.begin.elapsed() >= limits.stranger_max {
             return true;

@@ -7,9 +7,9 @@ use haul_digest::lanes::{Backend, LaneAlgorithm, Streams};
 use haul_digest::{Algebra, Algorithm, Assembly, Hasher, PartHasher, PartPlace};
 use haul_model::{ByteLen, ByteOffset, ObjectIndex, ObjectSize};
 use haul_sys::process::cpu_count;
+use parking_lot::Mutex;
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Object size for shared work, in bytes: small enough that no worker has much left at the end of
@@ -132,7 +132,7 @@ fn shared_run(algorithm: Algorithm, block: &[u8], threads: usize, at_least: Dura
                     left -= bytes.len();
                 }
                 let part = part.finish();
-                assembly.lock().unwrap_or_else(PoisonError::into_inner).add(ObjectIndex(index), part);
+                assembly.lock().add(ObjectIndex(index), part);
             }
         };
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(work)).collect();
@@ -140,7 +140,7 @@ fn shared_run(algorithm: Algorithm, block: &[u8], threads: usize, at_least: Dura
         drop(others);
     });
     let bytes = next.into_inner() * object.bytes();
-    let assembly = assembly.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let assembly = assembly.into_inner();
     // The result is not used: a single object would have to be hashed as a whole file. Only the
     // time of combining counts.
     let _ = black_box(assembly.finish(ByteLen(bytes)));

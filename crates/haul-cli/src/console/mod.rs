@@ -11,6 +11,7 @@ use haul_engine::copy::{
 use haul_engine::moving::{MoveError, MoveObserver};
 use haul_model::{Level, format_count, format_size};
 use haul_sys::{program, signals, transfer};
+use parking_lot::Mutex;
 use prompt::AnswerReader;
 use serde::Serialize;
 use std::ffi::{OsStr, OsString};
@@ -18,7 +19,6 @@ use std::io::{self, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Exit status if the reader of standard output closed the pipe: 128 plus SIGPIPE, as a shell
@@ -123,7 +123,7 @@ impl<'a> Console<'a> {
     /// Returns the exit status of a job that finished; `failed` if a part of the job failed.
     /// Reports output that could not be written, which also fails the job.
     pub(crate) fn close(self, failed: bool) -> ExitCode {
-        let unread = self.answers.into_inner().unwrap_or_else(PoisonError::into_inner).into_failure();
+        let unread = self.answers.into_inner().into_failure();
         if let Some(error) = unread.as_ref().filter(|_| !is_own_name(self.tool)) {
             // GNU's tools close their input at the end. If it was closed before, they print the
             // error of that close.
@@ -131,7 +131,7 @@ impl<'a> Console<'a> {
             say(self.tool, &format_args!("error closing file{why}"));
         }
         let failed = failed || (!is_own_name(self.tool) && (unread.is_some() || has_stderr_failed()));
-        match self.broken.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        match self.broken.into_inner() {
             Some(error) => ExitCode::from(unwritten(self.tool, &error, 1)),
             None if failed => ExitCode::FAILURE,
             None => ExitCode::SUCCESS,
@@ -155,7 +155,7 @@ impl<'a> Console<'a> {
         line.push(b'\n');
         if let Err(error) = write_out(&line) {
             self.is_broken.store(true, Ordering::Relaxed);
-            *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+            *self.broken.lock() = Some(error);
         }
     }
 
@@ -172,7 +172,7 @@ impl CopyObserver for Console<'_> {
         match error {
             // The sink is a pipe, such as /dev/stdout, and its reader has closed it.
             CopyError::WriteFailed { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {
-                *self.broken.lock().unwrap_or_else(PoisonError::into_inner) = Some(source.kind().into());
+                *self.broken.lock() = Some(source.kind().into());
             }
             _ => self.failure(error),
         }
@@ -244,7 +244,7 @@ impl CopyObserver for Console<'_> {
         text.extend_from_slice(question.text.as_bytes());
         // Standard input still answers a question that could not be printed.
         complain(&text);
-        self.answers.lock().unwrap_or_else(PoisonError::into_inner).is_yes(self.stop)
+        self.answers.lock().is_yes(self.stop)
     }
 }
 

@@ -145,8 +145,8 @@ pub(crate) mod tests {
     use super::*;
     use haul_sys::FileKind;
     use haul_sys::selinux::Context;
+    use parking_lot::Mutex;
     use std::path::Path;
-    use std::sync::Mutex;
 
     /// A policy that records the contexts of new files, and rejects contexts that start with `no`.
     #[derive(Debug, Default)]
@@ -173,7 +173,7 @@ pub(crate) mod tests {
         }
 
         fn label_new_files(&self, context: Option<&Context>) -> io::Result<()> {
-            self.told.lock().unwrap().push(context.cloned());
+            self.told.lock().push(context.cloned());
             let is_known = context.is_none_or(|context| !context.as_c_str().to_bytes().starts_with(b"no"));
             if is_known { Ok(()) } else { Err(io::Error::from_raw_os_error(22)) }
         }
@@ -191,7 +191,7 @@ pub(crate) mod tests {
             Ok(Contexts::Listed(_)) => "listed".to_owned(),
             Err(error) => error.to_string(),
         };
-        let told = policy.told.lock().unwrap().len();
+        let told = policy.told.lock().len();
         (rule, warnings, told)
     }
 

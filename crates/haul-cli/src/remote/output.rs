@@ -13,12 +13,12 @@ use haul_engine::transfer::{
 use haul_model::format_size;
 use haul_net::{Fallback, Kind};
 use haul_proto::{Outcome as Ended, Reason, Summary, Withheld};
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 use std::ffi::OsStr;
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Prints only the notes of this side; the peer prints the failures.
@@ -148,7 +148,7 @@ impl<'a> Output<'a> {
     /// Prints the summary if it is `wanted`. Always prints the reason on standard error if the job
     /// is incomplete, except if the reader of standard output stopped the job by closing the pipe.
     pub(crate) fn summary(&self, outcome: &Outcome, side: Side, took: Duration, wanted: bool) {
-        let broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner).as_ref().map(io::Error::kind);
+        let broken = self.broken.lock().as_ref().map(io::Error::kind);
         if broken == Some(io::ErrorKind::BrokenPipe) {
             return;
         }
@@ -184,13 +184,13 @@ impl<'a> Output<'a> {
 
     /// Returns the error of standard output, if it could not be written.
     pub(crate) fn into_failure(self) -> Option<io::Error> {
-        self.broken.into_inner().unwrap_or_else(PoisonError::into_inner)
+        self.broken.into_inner()
     }
 
     /// Prints one line to standard output in one write, so that lines of several workers do not
     /// mix.
     fn line(&self, mut line: Vec<u8>) {
-        let mut broken = self.broken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut broken = self.broken.lock();
         if broken.is_some() {
             return;
         }

@@ -7,11 +7,11 @@ use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_engine::transfer::Datagrams;
 use haul_model::format_size;
+use parking_lot::{Mutex, MutexGuard};
 use serde_json::{Value, json};
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Columns of the CSV file.
@@ -193,7 +193,7 @@ impl Recorder {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -7,9 +7,10 @@ use haul_engine::transfer::{BoxError, DEFAULT_LANES_MIN, Dial};
 use haul_net::{
     DialError, DialSettings, Dialer, Encryption, Lane, Pacer, SocketSettings, StreamLane, Ticket, UdpSettings,
 };
+use parking_lot::Mutex;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 use thiserror::Error;
@@ -164,5 +165,5 @@ impl Dial for StoppableDialer<'_> {
 }
 
 fn taken(ready: &PendingLane) -> Option<StreamLane> {
-    ready.lock().unwrap_or_else(PoisonError::into_inner).take().map(|lane| *lane)
+    ready.lock().take().map(|lane| *lane)
 }

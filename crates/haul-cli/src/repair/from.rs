@@ -10,9 +10,10 @@ use crate::remote::way::StoppableDialer;
 use haul_engine::repair::{Remotes, ReplicaAt, ReplicaRequest, ReplicaResponse};
 use haul_engine::transfer::{self, Failure, FetchJob, Report, RunContext};
 use haul_proto::Reason;
+use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum number of reported failures per replica.
 const NOTES_MAX: usize = 1000;
@@ -142,7 +143,7 @@ struct NoteCollector {
 
 impl NoteCollector {
     fn add(&self, note: String) {
-        let mut notes = self.notes.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = self.notes.lock();
         if notes.len() < NOTES_MAX {
             notes.push(note);
         }
@@ -160,7 +161,7 @@ impl NoteCollector {
     }
 
     fn into_notes(self) -> Vec<String> {
-        let mut notes = self.notes.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let mut notes = self.notes.into_inner();
         if self.lacks_room.into_inner() {
             let next = "no space for received data; free space, or use --staging DIR on another file system";
             notes.push(next.to_owned());

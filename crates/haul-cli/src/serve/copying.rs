@@ -14,13 +14,13 @@ use haul_model::Level;
 use haul_net::{DialSettings, Dialer, Grant, StreamLane, Ticket, Uses};
 use haul_proto::{JobOptions, Outcome as FileOutcome, Update};
 use haul_web::{CopyWork, PeerConnection, PeerLanes, PeerListing, PeerPage, SendLines, ServerCopy};
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::ffi::{CString, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -89,7 +89,7 @@ impl Report for Observer<'_> {
             // An equal file was there before: this copy did not make it durable.
             _ => Level::Received,
         };
-        let mut lowest = self.level.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lowest = self.level.lock();
         *lowest = Some(lowest.map_or(level, |lowest| lowest.min(level)));
     }
 }
@@ -184,7 +184,7 @@ fn progress(tally: &Tally) -> Event<'static> {
 
 /// Returns the last event.
 fn end_of(sent: Result<Outcome, TransferError>, observer: &Observer<'_>) -> Event<'static> {
-    let lowest = *observer.level.lock().unwrap_or_else(PoisonError::into_inner);
+    let lowest = *observer.level.lock();
     let level = match lowest {
         None => "none",
         Some(Level::Received) => "received",

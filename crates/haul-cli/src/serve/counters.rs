@@ -2,8 +2,9 @@
 
 use haul_engine::transfer::{Outcome, Tally};
 use haul_web::{Metric, MetricKind};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Counters of all sessions since the start of the server.
 #[derive(Default)]
@@ -105,7 +106,7 @@ impl SessionCounters {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -2,10 +2,10 @@
 
 use crate::json;
 use haul_web::SendLines;
+use parking_lot::Mutex;
 use serde::Serialize;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -43,7 +43,7 @@ impl<'a> Lines<'a> {
     }
 
     fn write(&self, event: &impl Serialize, is_last: bool) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         // Writing to memory cannot fail, and events have no maps.
         let _ = json::to_writer(&mut state.block, event);
         state.block.push(b'\n');

@@ -14,10 +14,11 @@ use haul_engine::transfer::{self, Logs, Offer, Outcome, Receipt, RunContext, Tal
 use haul_engine::waybill::Root;
 use haul_log::objects::Style;
 use haul_net::{Listener, Role, Session, TicketId, TicketTable};
+use parking_lot::Mutex;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -87,7 +88,7 @@ impl<'a> ActiveSessionGuard<'a> {
     fn end(&mut self, served: Result<(), String>) {
         self.is_complete = served.is_ok();
         if let Err(why) = served {
-            *self.counts.why.lock().unwrap_or_else(PoisonError::into_inner) = Some(why);
+            *self.counts.why.lock() = Some(why);
         }
     }
 }
@@ -151,7 +152,7 @@ impl SessionServer {
                     return 0;
                 }
                 // Without --quiet, the log has the reason already.
-                let why = counts.why.into_inner().unwrap_or_else(PoisonError::into_inner);
+                let why = counts.why.into_inner();
                 if let Some(why) = why.filter(|_| self.quiet) {
                     say(NAME, &format_args!("session incomplete: {why}"));
                 }

@@ -11,8 +11,9 @@ use haul_engine::verify::{
 };
 use haul_model::limits;
 use haul_plan::Pace;
+use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Read data again and compare it with a waybill, or with digests stored with the files.

@@ -16,12 +16,13 @@ use super::place::Place;
 use haul_model::limits::{OPEN_DIRECTORIES_MAX, OPEN_FILES_PER_WORKER, OPEN_FILES_RESERVED};
 use haul_sys::dir::{is_same_file, open_dir_at, open_place_at};
 use haul_sys::{Follow, process};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// The open directories of a job.
 #[derive(Debug)]
@@ -208,7 +209,7 @@ impl Descriptors {
 
     /// Registers an opened directory, and closes those opened the longest ago if too many are open.
     fn register_opened(&self, directory: &Arc<Directory>) {
-        let mut coldest = lock(&self.coldest);
+        let mut coldest = self.coldest.lock();
         coldest.push_back(Arc::downgrade(directory));
         if coldest.len() > 4 * self.most {
             coldest.retain(|directory| directory.strong_count() > 0);
@@ -289,7 +290,7 @@ impl Slot {
     }
 
     fn lock(&self) -> MutexGuard<'_, DescriptorState> {
-        lock(&self.0)
+        self.0.lock()
     }
 
     /// Closes the ends, immediately or when the last holder drops them.
@@ -310,11 +311,6 @@ impl Drop for DirPair {
             open.fetch_sub(1, Ordering::Relaxed);
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No update under these locks can be left half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

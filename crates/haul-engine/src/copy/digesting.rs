@@ -9,7 +9,7 @@ use haul_digest::tree::{TreeAssembly, TreeShape};
 use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, PartHasher, PartPlace};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Object, ObjectSize};
 use haul_plan::Plan;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 /// The digests of a file.
 #[derive(Debug)]
@@ -250,11 +250,11 @@ impl PrintedParts {
         match (self, digest) {
             (PrintedParts::Parts(_, assembly), PrintedPart::Part(part)) => {
                 let part = part.finish();
-                assembly.lock().unwrap_or_else(PoisonError::into_inner).add(object.index, part);
+                assembly.lock().add(object.index, part);
             }
             (PrintedParts::Leaves(_, _, leaves), PrintedPart::Leaves(hasher, mut found)) => {
                 hasher.finish(|index, digest| found.push((index, digest)));
-                let mut leaves = leaves.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut leaves = leaves.lock();
                 found.into_iter().for_each(|(index, digest)| leaves.add(index, digest));
             }
             _ => {}
@@ -265,12 +265,12 @@ impl PrintedParts {
         match self {
             PrintedParts::None => None,
             PrintedParts::Parts(_, assembly) => {
-                let assembly = assembly.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let assembly = assembly.lock().clone();
                 let digest = assembly.finish(ByteLen(len)).expect("every object of the file was hashed once");
                 Some(FileHash::printed(vec![digest], false))
             }
             PrintedParts::Leaves(_, _, leaves) => {
-                let mut leaves = leaves.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut leaves = leaves.lock();
                 leaves.take().finish(len)
             }
         }

@@ -9,11 +9,11 @@ use super::error::CopyError;
 use haul_model::{ByteLen, ByteOffset, Object, ObjectIndex};
 use haul_plan::Plan;
 use haul_sys::Stat;
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
 /// A range of one file: its first byte, its length, and its offset in the sink; `None` as in
@@ -141,12 +141,12 @@ impl SharedFile {
     /// Records a failed object. Only the first failure is reported.
     pub(crate) fn record_failure(&self, error: CopyError) {
         self.broken.store(true, Ordering::Relaxed);
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+        self.failure.lock().get_or_insert(error);
     }
 
     /// Takes the first failure, if there was one.
     pub(crate) fn failure(&self) -> Option<CopyError> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.failure.lock().take()
     }
 }
 

@@ -18,11 +18,12 @@ use crate::pool::{Pool, WorkItem};
 use haul_model::limits;
 use haul_sys::dir::{DirEntry, DirReader};
 use haul_sys::{FileKind, Follow, process, stat};
+use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
 use std::ffi::OsString;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Result of a job.
@@ -177,11 +178,11 @@ pub(crate) fn copy_after(
     Outcome {
         failures: Tally::get(&tally.failures) - failed_before,
         interrupted: job.pool.stopping(),
-        cut_off: job.cut_off.into_inner().unwrap_or_else(PoisonError::into_inner),
+        cut_off: job.cut_off.into_inner(),
         is_loose: job.is_loose.into_inner(),
         is_unsynced: job.is_unsynced.into_inner(),
-        new_file: job.new_file.into_inner().unwrap_or_else(PoisonError::into_inner),
-        unstored: job.unstored.into_inner().unwrap_or_else(PoisonError::into_inner),
+        new_file: job.new_file.into_inner(),
+        unstored: job.unstored.into_inner(),
     }
 }
 
@@ -336,7 +337,7 @@ impl Job<'_> {
     /// Fails for metadata that could not be stored, and records that a move must not remove its
     /// source.
     pub(crate) fn is_not_stored(&self, error: &CopyError, source: Identity) {
-        self.unstored.lock().unwrap_or_else(PoisonError::into_inner).add(source);
+        self.unstored.lock().add(source);
         self.fail(error);
     }
 
@@ -344,7 +345,7 @@ impl Job<'_> {
     pub(crate) fn hold_new_file(&self, file: &FileMove) {
         match file.sink.try_clone() {
             Ok(sink) => {
-                *self.new_file.lock().unwrap_or_else(PoisonError::into_inner) = Some(sink);
+                *self.new_file.lock() = Some(sink);
             }
             Err(source) => self.fail(&CopyError::Cannot { action: "open", path: file.sink_path(), source }),
         }
@@ -352,7 +353,7 @@ impl Job<'_> {
 
     /// Records a sink that a stop interrupted.
     pub(crate) fn was_cut_off(&self, sink: OsString) {
-        self.cut_off.lock().unwrap_or_else(PoisonError::into_inner).push(sink);
+        self.cut_off.lock().push(sink);
     }
 
     /// Offers the remaining entries of a worker to free workers, because this worker starts a large

@@ -12,11 +12,12 @@ pub(crate) use writing::WriteTurn;
 
 use super::operands::SinksUnderWay;
 use haul_sys::Stat;
+use parking_lot::{Mutex, RwLock};
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use writing::Writing;
 
 /// Device number and inode number.
@@ -101,18 +102,18 @@ impl Memory {
 
     /// Records that an operand is copied into itself. Returns false if that was already known.
     pub(crate) fn first_into_itself(&self, source: &OsStr, sink: &OsStr) -> bool {
-        let mut told = self.reported_into_itself.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = self.reported_into_itself.lock();
         told.insert((source.to_owned(), sink.to_owned()))
     }
 
     /// Records a directory that this job created.
     pub(crate) fn made_directory(&self, identity: Identity) {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).insert(identity);
+        self.made.lock().insert(identity);
     }
 
     /// Returns true if this job created the directory and recorded it.
     pub(crate) fn has_made(&self, identity: Identity) -> bool {
-        self.made.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity)
+        self.made.lock().contains(&identity)
     }
 
     /// Records a directory named by the command. If it is already known, returns the earlier
@@ -122,7 +123,7 @@ impl Memory {
         identity: Identity,
         directory: KnownDirectory,
     ) -> Option<KnownDirectory> {
-        let mut known = self.directories.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.directories.write();
         match known.entry(identity) {
             Slot::Occupied(slot) => Some(slot.get().clone()),
             Slot::Vacant(slot) => {
@@ -135,12 +136,12 @@ impl Memory {
     /// Drops a named directory that could not be created. It is treated as new if it is named
     /// again.
     pub(crate) fn forget_directory(&self, identity: Identity) {
-        self.directories.write().unwrap_or_else(PoisonError::into_inner).remove(&identity);
+        self.directories.write().remove(&identity);
     }
 
     /// Returns a directory that was named by an operand up to `operand`.
     pub(crate) fn known_directory(&self, identity: Identity, operand: usize) -> Option<KnownDirectory> {
-        let known = self.directories.read().unwrap_or_else(PoisonError::into_inner);
+        let known = self.directories.read();
         known.get(&identity).filter(|known| known.operand <= operand).cloned()
     }
 
@@ -152,7 +153,7 @@ impl Memory {
         name: &OsStr,
         same: impl Fn(&OsStr) -> bool,
     ) -> bool {
-        let mut sources = self.sources.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sources = self.sources.lock();
         let names = sources.entry(identity).or_default();
         if names.iter().any(|earlier| earlier == name || same(earlier)) {
             return true;
@@ -171,7 +172,7 @@ impl Memory {
         may_have_others: bool,
         path: impl FnOnce() -> OsString,
     ) -> Option<OsString> {
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut written = self.written.lock();
         match written.get(&sink) {
             Some(earlier) => (earlier.source != source).then(|| earlier.path.clone()),
             None => {
@@ -185,14 +186,14 @@ impl Memory {
 
     /// Records the sink of an operand.
     pub(crate) fn add_sink(&self, name: &OsStr, identity: Identity) {
-        self.sinks.lock().unwrap_or_else(PoisonError::into_inner).insert((name.to_owned(), identity));
+        self.sinks.lock().insert((name.to_owned(), identity));
     }
 
     /// Drops a sink that did not become a complete copy of its source: as in cp, later operands may
     /// replace it.
     pub(crate) fn forget_sink(&self, name: &OsStr, sink: &Stat, source: Identity) {
-        self.sinks.lock().unwrap_or_else(PoisonError::into_inner).remove(&(name.to_owned(), sink.identity()));
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sinks.lock().remove(&(name.to_owned(), sink.identity()));
+        let mut written = self.written.lock();
         if written.get(&sink.identity()).is_some_and(|written| written.source == source) {
             written.remove(&sink.identity());
         }
@@ -200,7 +201,7 @@ impl Memory {
 
     /// Returns true if an earlier operand created this sink.
     pub(crate) fn sink_was_made(&self, name: &OsStr, identity: Identity) -> bool {
-        let sinks = self.sinks.lock().unwrap_or_else(PoisonError::into_inner);
+        let sinks = self.sinks.lock();
         // The set holds pairs, so a look-up needs a copy of the name: at most once per operand.
         sinks.contains(&(name.to_owned(), identity))
     }

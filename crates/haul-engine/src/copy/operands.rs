@@ -20,12 +20,13 @@ use super::settings::{Batch, BatchItem, CopySettings, Existing, Operands};
 use super::settle;
 use haul_model::limits;
 use haul_sys::{CWD, FileKind, Follow, Stat, stat};
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// The remaining operands, or the remaining parts of one operand.
 #[derive(Debug)]
@@ -204,7 +205,7 @@ pub(crate) fn end(job: &Job<'_>, opened: Result<Opened, CopyError>, operand: &Op
         Ok(place) => parents::protect_parents(job, &place, &operand.parents),
         Err(error) => job.fail(&error),
     }
-    let next = operand.next.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let next = operand.next.lock().take();
     if !matches!(next, Some(OperandWalk::Parts(_))) {
         lines_end(job, operand.names.index);
     }

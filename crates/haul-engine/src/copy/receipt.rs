@@ -19,9 +19,10 @@ use haul_log::waybill::{CopyMethod, Entry, Kind, PathError, Proven, RelPath};
 use haul_model::{ByteLen, Level, Object, ObjectSize};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, Stat, open};
+use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Content of the waybill of a copy, and its destination.
 #[derive(Debug)]
@@ -174,7 +175,7 @@ impl ReceiptParts {
     /// Starts one object.
     pub(crate) fn object(&self, object: Object) -> ReceiptPart {
         let place = PartPlace { offset: object.range.start, whole: false };
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock();
         let others = state.assemblies.iter().skip(1);
         let others = others.map(|assembly| PartHasher::new(assembly.algorithm(), place)).collect();
         ReceiptPart { blake3: ObjectHasher::new(place, self.leaves.as_ref()), others }
@@ -184,7 +185,7 @@ impl ReceiptParts {
     pub(crate) fn add(&self, object: Object, part: ReceiptPart) {
         let (first, leaves) = part.blake3.finish();
         let others: Vec<_> = part.others.into_iter().map(PartHasher::finish).collect();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         state.objects.set(object.index, first.digest());
         if let Some((sums, leaves)) = state.leaves.as_mut().zip(leaves) {
             sums.set(object.index, leaves);
@@ -195,7 +196,7 @@ impl ReceiptParts {
 
     /// Returns the digests of all `len` bytes. Must be called only once.
     pub(crate) fn finish(&self, len: u64) -> ReceiptSums {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         let size = state.objects.size();
         let objects = std::mem::replace(&mut state.objects, ObjectSums::new(size));
         let (assemblies, leaves) = (std::mem::take(&mut state.assemblies), state.leaves.take());

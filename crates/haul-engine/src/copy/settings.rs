@@ -7,9 +7,10 @@ use haul_digest::Algorithm;
 use haul_model::{ByteLen, ByteOffset, ObjectSize, limits};
 use haul_sys::process;
 use haul_sys::selinux::Policy;
+use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::fmt;
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
 /// Settings of one copy job.
 #[derive(Clone, Debug)]
@@ -73,7 +74,7 @@ impl Batch {
     }
 
     pub(crate) fn next(&self, stopping: &dyn Fn() -> bool) -> Option<Result<BatchItem, BatchFailure>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).next(stopping)
+        self.0.lock().next(stopping)
     }
 }
 

@@ -8,11 +8,11 @@
 use super::{CommandLine, LockedJob, LogError, RecordWriter, identity, locked_job, prune};
 use haul_log::objects::Identity;
 use haul_log::record::{Progress, Status};
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -175,7 +175,7 @@ impl DeferredRecord {
     }
 
     fn lock(&self) -> MutexGuard<'_, RecordState> {
-        self.record_state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.record_state.lock()
     }
 }
 

@@ -31,6 +31,8 @@ pub(super) struct LogDir {
     /// Files that the current orders created and that are neither durable nor named by another file
     /// yet.
     made: Vec<String>,
+    /// True while orders are executed, and after a panic in between.
+    is_performing: bool,
 }
 
 impl LogDir {
@@ -39,7 +41,7 @@ impl LogDir {
         make(&path)?;
         let dir = File::open(&path).map_err(LogError::io("open log directory", &path))?;
         let (open, dirty, lengths, made) = Default::default();
-        Ok(LogDir { path, dir, syncs, open, dirty, renamed: false, lengths, made })
+        Ok(LogDir { path, dir, syncs, open, dirty, renamed: false, lengths, made, is_performing: false })
     }
 
     pub(super) fn path(&self) -> &Path {
@@ -75,12 +77,18 @@ impl LogDir {
         lengths.into_values()
     }
 
+    /// Returns true if the last orders ended by a panic, so that any of them may be undone.
+    pub(super) fn is_interrupted(&self) -> bool {
+        self.is_performing
+    }
+
     /// Executes `orders` in sequence and stops at the first failure.
     ///
     /// After a failure, removes the new files that are incomplete or that no index names yet.
     /// Otherwise each attempt on a full file system would leave some.
     pub(super) fn perform(&mut self, orders: &[Order]) -> Result<(), LogError> {
         self.made.clear();
+        self.is_performing = true;
         let done = orders.iter().enumerate().try_for_each(|(at, order)| {
             count(&mut self.lengths, order);
             self.perform_one(order)?;
@@ -96,6 +104,7 @@ impl LogDir {
             // If the removal fails, the next orders remove the file.
             std::mem::take(&mut self.made).iter().for_each(|name| drop(self.remove(name)));
         }
+        self.is_performing = false;
         done
     }
 

@@ -6,10 +6,11 @@ use super::locked_job::jobs_folder;
 use super::{LogError, Target, list};
 use haul_log::objects::Identity;
 use haul_sys::sandbox;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Minimum size that a file counts for, in bytes: a block of most file systems. Without this
@@ -231,7 +232,7 @@ impl LogStore {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<Identity, JobUsage>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+        self.jobs.lock()
     }
 }
 

@@ -7,10 +7,11 @@ use super::log_store::{LogStore, Reservation};
 use super::{Holder, LockedJob, LogError, ResumeCheck, SyncPolicy};
 use haul_log::objects::{FileKey, Flaw, Job, Log, ObjectSet, Order, Style, Subject, replay};
 use haul_model::ObjectIndex;
+use parking_lot::Mutex;
 use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Settings of an object log.
 #[derive(Clone, Copy, Debug)]
@@ -168,7 +169,7 @@ impl LogWriter {
     /// [`LogWriter::commit`].
     pub fn file(&self, subject: &Subject) -> Result<(FileKey, ObjectSet), LogError> {
         let (key, known, revokes) = {
-            let mut facts = lock(&self.facts);
+            let mut facts = self.facts.lock();
             let revokes = facts.log.knows_another(subject);
             if facts.is_full && (revokes || self.before.of(subject).is_none()) {
                 return Err(self.full());
@@ -185,7 +186,7 @@ impl LogWriter {
     /// Records that objects of a file are durable at the sink after a sync by the caller. Writes
     /// nothing before [`LogWriter::commit`].
     pub fn durable_together(&self, file: FileKey, objects: impl IntoIterator<Item = ObjectIndex>) {
-        let mut facts = lock(&self.facts);
+        let mut facts = self.facts.lock();
         objects.into_iter().for_each(|object| facts.log.done(file, object));
     }
 
@@ -197,7 +198,7 @@ impl LogWriter {
     /// [`LogWriter::commit`].
     pub fn durable(&self, file: FileKey, object: ObjectIndex, bytes: u64) -> Result<(), LogError> {
         let is_due = {
-            let mut facts = lock(&self.facts);
+            let mut facts = self.facts.lock();
             if facts.is_full {
                 return Err(self.full());
             }
@@ -209,7 +210,7 @@ impl LogWriter {
 
     /// Records that a file is complete: its content is durable and it has its final name.
     pub fn complete(&self, file: FileKey) {
-        lock(&self.facts).log.complete(file);
+        self.facts.lock().log.complete(file);
     }
 
     /// Revokes the log entries of a file. When this function returns, they are revoked on disk,
@@ -221,7 +222,7 @@ impl LogWriter {
     /// [`LogWriter::commit`].
     pub fn revoke(&self, file: FileKey) -> Result<(), LogError> {
         {
-            let mut facts = lock(&self.facts);
+            let mut facts = self.facts.lock();
             if facts.is_full {
                 return Err(self.full());
             }
@@ -234,7 +235,7 @@ impl LogWriter {
     /// quota.
     fn commit_within_quota(&self) -> Result<(), LogError> {
         self.commit()?;
-        if lock(&self.facts).is_full { Err(self.full()) } else { Ok(()) }
+        if self.facts.lock().is_full { Err(self.full()) } else { Ok(()) }
     }
 
     /// Writes the pending entries and syncs them according to the settings.
@@ -244,14 +245,12 @@ impl LogWriter {
     /// data is lost. Returns [`LogError::Full`] once when the quota is used up; from then on the
     /// log accepts no more entries.
     pub fn commit(&self) -> Result<(), LogError> {
-        let mut folder = self.folder.lock().unwrap_or_else(|poisoned| {
-            // A panic while the directory was locked may have left writes undone; rewrite the log.
-            self.folder.clear_poison();
-            lock(&self.facts).log.start_over();
-            poisoned.into_inner()
-        });
+        let mut folder = self.folder.lock();
+        if folder.is_interrupted() {
+            self.facts.lock().log.start_over();
+        }
         let orders = {
-            let mut facts = lock(&self.facts);
+            let mut facts = self.facts.lock();
             facts.group_timer.begin();
             if facts.is_full {
                 return Ok(());
@@ -261,7 +260,7 @@ impl LogWriter {
             orders
         };
         folder.perform(&orders).inspect_err(|_| {
-            let mut facts = lock(&self.facts);
+            let mut facts = self.facts.lock();
             facts.log.start_over();
             facts.log.keep_names(|name| folder.may_have(name));
         })
@@ -282,7 +281,7 @@ impl LogWriter {
     /// interrupted.
     pub fn close(self) -> Result<(), LogError> {
         self.commit()?;
-        lock(&self.folder).sync()?;
+        self.folder.lock().sync()?;
         self.locked_job.release()
     }
 
@@ -298,8 +297,8 @@ impl LogWriter {
     /// Returns [`LogError::Io`] if a part of the job remains.
     pub fn finish(self) -> Result<(), LogError> {
         let LogWriter { locked_job, folder, facts, reservation, .. } = self;
-        let mut folder = folder.into_inner().unwrap_or_else(PoisonError::into_inner);
-        folder.perform(&facts.into_inner().unwrap_or_else(PoisonError::into_inner).log.finish())?;
+        let mut folder = folder.into_inner();
+        folder.perform(&facts.into_inner().log.finish())?;
         // Unknown files stay, and so does their directory.
         remove_empty(folder.path())?;
         if let Some(reservation) = &reservation {
@@ -319,9 +318,4 @@ fn find_room(reservation: Option<&Reservation>, folder: &LogDir, orders: &[Order
 /// the standard library's hash maps.
 fn random() -> u64 {
     RandomState::new().build_hasher().finish()
-}
-
-/// Locks a mutex even after a panic: facts that a panicked worker added are true.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -11,13 +11,14 @@ use crate::copy::{Place, files_left};
 use haul_model::limits::{OPEN_DIRECTORIES_MAX, OPEN_FILES_PER_WORKER, OPEN_FILES_RESERVED};
 use haul_sys::dir::{is_same_file, open_dir_at, open_place_at};
 use haul_sys::{CWD, Follow, Stat, metadata, process, stat};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 
 /// The open directories of a removal.
 #[derive(Debug)]
@@ -136,7 +137,7 @@ impl<'a> OpenEnds<'a> {
             held: Mutex::new(DescriptorState::Open(Arc::clone(&ends))),
         });
         if is_access_granted {
-            lock(&self.grant_access).push(Arc::clone(&node));
+            self.grant_access.lock().push(Arc::clone(&node));
         }
         self.register_opened(&node);
         Ok(Opened { node, ends })
@@ -144,7 +145,7 @@ impl<'a> OpenEnds<'a> {
 
     /// Removes a directory from the list of those with extended permissions.
     pub(super) fn forget_granted(&self, node: &Arc<Node>) {
-        let mut grant_access = lock(&self.grant_access);
+        let mut grant_access = self.grant_access.lock();
         if let Some(at) = grant_access.iter().rposition(|known| Arc::ptr_eq(known, node)) {
             grant_access.remove(at);
         }
@@ -152,7 +153,7 @@ impl<'a> OpenEnds<'a> {
 
     /// Takes the directories whose permissions are still extended, each before those above it.
     pub(super) fn take_granted(&self) -> impl Iterator<Item = Arc<Node>> {
-        std::mem::take(&mut *lock(&self.grant_access)).into_iter().rev()
+        std::mem::take(&mut *self.grant_access.lock()).into_iter().rev()
     }
 
     /// Returns a directory with both ends open. Reopens the directory if it was closed.
@@ -230,7 +231,7 @@ impl<'a> OpenEnds<'a> {
 
     /// Returns a directory if it is open.
     fn held(&self, node: &Arc<Node>) -> Option<Opened> {
-        let mut held = lock(&node.held);
+        let mut held = node.held.lock();
         let (ends, was_closed) = match &*held {
             DescriptorState::Open(ends) => (Arc::clone(ends), false),
             DescriptorState::Closed(ends) => (ends.upgrade()?, true),
@@ -251,14 +252,14 @@ impl<'a> OpenEnds<'a> {
         if let Some(opened) = self.held(node) {
             return Ok(opened);
         }
-        *lock(&node.held) = DescriptorState::Open(Arc::clone(&ends));
+        *node.held.lock() = DescriptorState::Open(Arc::clone(&ends));
         self.register_opened(node);
         Ok(Opened { node: Arc::clone(node), ends })
     }
 
     /// Registers an opened directory, and closes those opened the longest ago if too many are open.
     fn register_opened(&self, node: &Arc<Node>) {
-        let mut coldest = lock(&self.coldest);
+        let mut coldest = self.coldest.lock();
         coldest.push_back(Arc::downgrade(node));
         if coldest.len() > 4 * self.most {
             coldest.retain(|node| node.strong_count() > 0);
@@ -317,7 +318,7 @@ impl Node {
 
     /// Closes the ends, immediately or when the last holder drops them.
     fn close(&self) {
-        let mut held = lock(&self.held);
+        let mut held = self.held.lock();
         if let DescriptorState::Open(ends) = &*held {
             let closed = DescriptorState::Closed(Arc::downgrade(ends));
             let ends = std::mem::replace(&mut *held, closed);
@@ -373,9 +374,4 @@ impl Drop for DirPair {
 /// directory.
 pub(super) fn source_of(above: Option<&Opened>) -> BorrowedFd<'_> {
     above.map_or(CWD, |opened| opened.ends.source.as_fd())
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // No update under these locks can be left half done.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -17,10 +17,10 @@ use haul_sys::filesystem::syncs_as_a_whole;
 use haul_sys::open::open_source_at;
 use haul_sys::stat::stat_fd;
 use haul_sys::{CWD, Follow, Stat, cache};
+use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Mutex, PoisonError};
 use thiserror::Error;
 use tree::Tree;
 
@@ -171,7 +171,7 @@ impl Store {
         if !syncs_as_a_whole(&file) {
             return cache::sync_all(&file).map_err(StoreError::Sync);
         }
-        let mut unsynced = self.unsynced.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut unsynced = self.unsynced.lock();
         if !unsynced.iter().any(|(known, _)| *known == device) {
             unsynced.push((device, file));
         }
@@ -187,7 +187,7 @@ impl Store {
         if let Some(tree) = &self.tree {
             tree.sync().map_err(StoreError::Sync)?;
         }
-        let unsynced = self.unsynced.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let unsynced = self.unsynced.into_inner();
         unsynced.iter().try_for_each(|(_, file)| cache::sync_filesystem(file)).map_err(StoreError::Sync)
     }
 }

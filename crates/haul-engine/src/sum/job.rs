@@ -12,9 +12,10 @@ use super::window::Window;
 use crate::copy::{files_left, workers_within};
 use crate::pool::{Pool, WorkItem};
 use haul_sys::process;
+use parking_lot::Mutex;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Hashes the files of `orders`, and calls `sink` with every ticket and its outcome, strictly in
 /// the order of the tickets. Returns early after `stop` turns true; results that `sink` has not
@@ -50,7 +51,7 @@ pub fn run<O: Orders>(
             job.waiting.fetch_sub(1, Ordering::Relaxed);
             // In a separate statement, so that the batches are not locked while this worker
             // processes one.
-            let oldest = lock(&job.batches).take();
+            let oldest = job.batches.lock().take();
             match oldest {
                 Some(batch) => job.work_through(batch, hands),
                 None => job.take_from_feed(hands),
@@ -217,7 +218,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     /// Takes up to `max` orders with work; orders without work get their result immediately. With
     /// `only_ready`, never blocks on the feed or on its lock.
     fn pull(&self, max: usize, only_ready: bool, batch: &mut Batch<O::Ticket>) -> FeedState {
-        let feed = if only_ready { self.feed.try_lock().ok() } else { Some(lock(&self.feed)) };
+        let feed = if only_ready { self.feed.try_lock() } else { Some(self.feed.lock()) };
         let Some(mut feed) = feed else { return FeedState::More };
         let mut idle = Vec::new();
         let mut state = FeedState::More;
@@ -259,15 +260,15 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
 
     /// Parks the feed until results leave the window; returns false if some have left meanwhile.
     fn park(&self) -> bool {
-        let issued = lock(&self.feed).issued;
-        let mut out = lock(&self.out);
+        let issued = self.feed.lock().issued;
+        let mut out = self.out.lock();
         out.parked = issued - out.window.passed_on() >= WINDOW;
         out.parked
     }
 
     /// Stores a result and passes on all results that are next in order.
     fn store_result(&self, number: u64, ticket: O::Ticket, outcome: Outcome) {
-        let mut guard = lock(&self.out);
+        let mut guard = self.out.lock();
         let out = &mut *guard;
         out.window.put(number, (ticket, outcome));
         let mut left = false;
@@ -311,7 +312,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
 
     /// Returns entries to the queue, for any worker.
     pub(super) fn give_back(&self, batch: Batch<O::Ticket>) {
-        let waits = lock(&self.batches).put(batch);
+        let waits = self.batches.lock().put(batch);
         if waits {
             self.offer();
         }
@@ -355,7 +356,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     /// Returns true if the job has only this file. No other file can share the lanes with it, and
     /// creating the lanes would take longer than hashing a small file.
     fn has_only_one_order(&self) -> bool {
-        self.feed.try_lock().is_ok_and(|feed| feed.ended && feed.issued == 1)
+        self.feed.try_lock().is_some_and(|feed| feed.ended && feed.issued == 1)
     }
 
     /// Hashes one open file, with the help of other workers if possible.
@@ -423,7 +424,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     }
 
     fn finish_shared(&self, shared: &Shared<O::Ticket>, result: Result<super::Sums, SumError>) {
-        let entry = lock(&shared.0.entry).take();
+        let entry = shared.0.entry.lock().take();
         if let Some(entry) = entry {
             self.finish(entry, result);
         }
@@ -453,11 +454,6 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> RelayJob for Runner<'_, '_,
     fn stopping(&self) -> bool {
         self.job.pool.stopping()
     }
-}
-
-/// Locks a mutex even after a panic: the guarded values are consistent between any two statements.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use super::order::{SumError, Sums};
 use super::serial::{RunningDigests, conclude};
 use super::source::{Opened, SourceRange};
 use haul_model::ByteRange;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 #[cfg(test)]
 mod tests;
@@ -191,7 +191,7 @@ impl Relay {
     fn lock(&self) -> MutexGuard<'_, HasherState> {
         // The hasher state is consistent between any two statements, so it is usable after a panic
         // of a worker.
-        self.hasher_state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.hasher_state.lock()
     }
 }
 
@@ -201,7 +201,7 @@ impl BlockTurn<'_> {
         let mut hasher_state = self.relay.lock();
         while !hasher_state.over && hasher_state.turn != self.block {
             hasher_state.waiting += 1;
-            hasher_state = self.relay.passed.wait(hasher_state).unwrap_or_else(PoisonError::into_inner);
+            self.relay.passed.wait(&mut hasher_state);
             hasher_state.waiting -= 1;
         }
         if hasher_state.over { None } else { hasher_state.running_digests.take() }

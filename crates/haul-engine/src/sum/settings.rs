@@ -4,7 +4,8 @@ use crate::waybill::LeafStore;
 use haul_digest::{Algebra, Algorithm};
 use haul_model::{ByteLen, ObjectIndex, ObjectSize, limits};
 use haul_plan::Pace;
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// Settings for reads and workers, the same for every file.
 #[derive(Clone, Debug)]

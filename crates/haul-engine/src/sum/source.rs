@@ -9,11 +9,12 @@ use haul_sys::dir::CWD;
 use haul_sys::direct::{self, Alignment};
 use haul_sys::open::{open_source_at, open_stream_at};
 use haul_sys::{Contents, FileKind, Follow, Stat, stat, transfer, wait};
+use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
 /// Error number of an open socket name, the same on every architecture.
@@ -138,7 +139,7 @@ impl Opened {
     fn keep_pace(&self, bytes: usize) {
         static BEGUN: LazyLock<Instant> = LazyLock::new(Instant::now);
         if let Some(pace) = &self.pace {
-            let mut pace = pace.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut pace = pace.lock();
             let wait = pace.take(BEGUN.elapsed(), bytes as u64);
             drop(pace);
             std::thread::sleep(wait);

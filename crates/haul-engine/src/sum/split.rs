@@ -10,8 +10,9 @@ use crate::waybill::{LeafStore, LeafSums, ObjectHasher, ObjectLeaves, ObjectSums
 use haul_digest::tree::{TreeAssembly, TreeShape, root_of};
 use haul_digest::{Algorithm, Assembly, Digest, Hasher, Part, PartHasher, PartPlace};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, ObjectIndex, ObjectSize};
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Open file that is cut into pieces, which any worker may take.
 #[derive(Debug)]
@@ -365,7 +366,7 @@ impl Split {
     }
 
     fn lock(&self) -> MutexGuard<'_, Joint> {
-        self.joint.lock().unwrap_or_else(PoisonError::into_inner)
+        self.joint.lock()
     }
 }
 

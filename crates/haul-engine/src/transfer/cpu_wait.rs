@@ -1,7 +1,7 @@
 //! Time that the workers of a side waited for a CPU.
 
 use haul_sys::process::Thread;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Run delays of the workers that move data. The kernel counts them all the time, so only the start
@@ -37,7 +37,7 @@ impl CpuWaitTime {
     }
 
     fn state(&self) -> MutexGuard<'_, CpuWaitState> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

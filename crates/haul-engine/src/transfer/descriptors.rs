@@ -1,7 +1,7 @@
 //! Budget of file descriptors: one for the process, which all of its sessions share.
 
 use haul_sys::process;
-use std::sync::{Mutex, PoisonError};
+use parking_lot::Mutex;
 
 /// Maximum number of descriptors that sessions leave for connections, logs and the process itself.
 /// If the limit of the process is low, they leave a quarter of it.
@@ -50,7 +50,7 @@ impl DescriptorGrant {
     pub(super) fn reserve(files: u32, sessions: usize, udp_lanes: u32) -> Option<DescriptorGrant> {
         // If the limit cannot be raised, use the current one.
         let limit = process::raise_open_file_limit().unwrap_or_else(|_| process::open_file_limit());
-        let mut granted = GRANTED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut granted = GRANTED.lock();
         let for_lanes = PER_UDP_LANE * u64::from(udp_lanes);
         let others = Granted { descriptors: granted.descriptors + for_lanes, ..*granted };
         let mut grant = share(limit, others, files, sessions)?;
@@ -63,7 +63,7 @@ impl DescriptorGrant {
 
 impl Drop for DescriptorGrant {
     fn drop(&mut self) {
-        let mut granted = GRANTED.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut granted = GRANTED.lock();
         granted.sessions -= 1;
         granted.descriptors -= self.descriptors;
     }

@@ -4,9 +4,10 @@
 use super::Joined;
 use haul_net::{Kind, Lane, LaneControl};
 use haul_proto::{CONTROL, Message, SESSION_TOKEN_BYTES};
+use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::mpsc::channel;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -42,7 +43,7 @@ pub(super) fn beside<T>(
                 turn += 1;
                 let number = turn;
                 {
-                    let mut silent = silent.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut silent = silent.lock();
                     if silent.len() >= terms.lanes as usize {
                         // Drop the lane: the session cannot use any more.
                         continue;
@@ -52,7 +53,7 @@ pub(super) fn beside<T>(
                 let give = give.clone();
                 let hear = move || {
                     let joined = join(lane, &terms);
-                    silent.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+                    silent.lock().remove(&number);
                     if let Some(joined) = joined {
                         // Ignore an error: if the work is done, the lane ends here.
                         let _ = give.send(joined);
@@ -60,12 +61,12 @@ pub(super) fn beside<T>(
                 };
                 if thread::Builder::new().spawn_scoped(scope, hear).is_err() {
                     // The lane was dropped with its thread. The session uses the lanes that it has.
-                    silent.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+                    silent.lock().remove(&number);
                 }
             }
             take.try_recv().ok()
         });
-        silent.lock().unwrap_or_else(PoisonError::into_inner).values().for_each(|lane| lane.abort());
+        silent.lock().values().for_each(|lane| lane.abort());
         done
     })
 }

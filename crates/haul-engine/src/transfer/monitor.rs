@@ -11,7 +11,7 @@
 use haul_proto::source::Availability;
 use haul_proto::{FileNumber, LaneId, Sink, Source};
 use std::panic;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
@@ -157,7 +157,7 @@ impl<M: Machine> Monitor<M> {
 
     /// Wakes the threads whose condition satisfies `predicate`. Does not use the machine.
     fn notify_matching(&self, predicate: impl Fn(WaitKey) -> bool) {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let state = self.state.lock().unwrap_or_else(|broken| broken.into_inner());
         unlock_and_wake(state, |state| {
             let meant = state.waiters.iter_mut().filter(|one| !one.is_unparked && predicate(one.key));
             meant.map(|one| (one.is_unparked = true, one.thread.clone()).1).collect()

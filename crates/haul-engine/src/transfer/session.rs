@@ -9,11 +9,12 @@ use haul_net::{
     Fallback, FrameError, FrameReader, FrameWriter, Kind, LaneControl, LaneError, LaneStats, Operation,
 };
 use haul_proto::{End, LaneId, Message, Reason, Role, Times, Why};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::error::Error;
 use std::panic::{self, AssertUnwindSafe};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, Scope};
 use std::time::{Duration, Instant};
 
@@ -178,7 +179,7 @@ impl<'a, M: Machine> Session<'a, M> {
     /// Fails the session: aborts all lanes and wakes all threads that wait for the machine, so that
     /// no thread keeps waiting.
     fn fail(&self, reason: Reason) {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(reason);
+        self.failure.lock().get_or_insert(reason);
         self.over.store(true, Ordering::Relaxed);
         self.lanes().values().for_each(|lane| lane.abort());
         self.monitor.notify_all();
@@ -186,7 +187,7 @@ impl<'a, M: Machine> Session<'a, M> {
 
     /// Returns the reason if this side has failed.
     pub(super) fn failure(&self) -> Option<Reason> {
-        self.failure.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failure.lock().clone()
     }
 
     /// Aborts a lane.
@@ -227,19 +228,19 @@ impl<'a, M: Machine> Session<'a, M> {
 
     /// Records the end that the machine reported.
     pub(super) fn ended(&self, end: End) {
-        *self.end.lock().unwrap_or_else(PoisonError::into_inner) = Some(end);
+        *self.end.lock() = Some(end);
         self.over.store(true, Ordering::Relaxed);
         self.monitor.notify_key(WaitKey::Close);
     }
 
     /// Returns true if the machine has reported its end.
     pub(super) fn is_ended(&self) -> bool {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        self.end.lock().is_some()
     }
 
     /// Returns true if the session finished its work.
     fn is_finished(&self) -> bool {
-        let end = self.end.lock().unwrap_or_else(PoisonError::into_inner);
+        let end = self.end.lock();
         matches!(*end, Some(End::Finished { .. }))
     }
 
@@ -324,20 +325,20 @@ impl<'a, M: Machine> Session<'a, M> {
     /// Handles a received message: takes the time statistics of the peer from a BYE.
     pub(super) fn record_received(&self, message: &Message) {
         if let Message::Bye(bye) = message {
-            (*self.peer_times.lock().unwrap_or_else(PoisonError::into_inner)).clone_from(&bye.times);
+            (*self.peer_times.lock()).clone_from(&bye.times);
         }
     }
 
     /// Takes the end of the session.
     pub(super) fn end(&self) -> Option<End> {
-        self.end.lock().unwrap_or_else(PoisonError::into_inner).take()
+        self.end.lock().take()
     }
 
     /// Returns the time statistics of this side, and those of both sides if the peer has sent its
     /// own. `role` is the role of this side.
     pub(super) fn spent(&self, role: Role) -> (TimeBreakdown, Option<TransferTimeBreakdown>) {
         let ours = self.times();
-        let peer_times = self.peer_times.lock().unwrap_or_else(PoisonError::into_inner);
+        let peer_times = self.peer_times.lock();
         let split = peer_times.as_ref().map(|peer_times| match role {
             Role::Source => TransferTimeBreakdown::of(&ours, peer_times),
             Role::Sink => TransferTimeBreakdown::of(peer_times, &ours),
@@ -371,11 +372,11 @@ impl<'a, M: Machine> Session<'a, M> {
     }
 
     fn lost_lanes(&self) -> MutexGuard<'_, Vec<Lost>> {
-        self.lost.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lost.lock()
     }
 
     fn lanes(&self) -> MutexGuard<'_, HashMap<LaneId, Arc<dyn LaneControl>>> {
-        self.lanes.lock().unwrap_or_else(PoisonError::into_inner)
+        self.lanes.lock()
     }
 }
 
@@ -448,7 +449,7 @@ mod tests {
         }
         let heard = Mutex::new(Vec::new());
         let hear = |lane: LaneId| {
-            let mut heard = heard.lock().unwrap();
+            let mut heard = heard.lock();
             heard.push(lane);
             if heard.len() == 3 {
                 over.store(true, Ordering::Relaxed);
@@ -456,6 +457,6 @@ mod tests {
             }
         };
         session.run_timer(None, |_| {}, (hear, |_| {}));
-        assert_eq!(*heard.lock().unwrap(), [LaneId(0); 3]);
+        assert_eq!(*heard.lock(), [LaneId(0); 3]);
     }
 }

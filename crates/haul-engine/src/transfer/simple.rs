@@ -6,9 +6,10 @@ use super::source::Filter;
 use super::{CheckSpace, FetchJob, Logs, Offer, SendJob, SinkPolicy};
 use haul_model::ObjectSize;
 use haul_proto::{JobOptions, Keep};
+use parking_lot::Mutex;
 use std::ffi::OsString;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// Maximum number of lanes of an answering side.
 const LANES: u32 = super::DEFAULT_LANES_MAX;
@@ -139,13 +140,13 @@ impl SimpleObserver {
 
     /// Returns the first 1,000 failures so far.
     pub fn failures(&self) -> Vec<Failure> {
-        self.failures.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.failures.lock().clone()
     }
 }
 
 impl Report for SimpleObserver {
     fn failed(&self, failure: &Failure) {
-        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut failures = self.failures.lock();
         if failures.len() < FAILURES_KEPT {
             failures.push(failure.clone());
         }

@@ -16,8 +16,9 @@ use haul_plan::Pace;
 use haul_sys::Follow;
 use haul_sys::open::open_source_at;
 use haul_sys::place::{Place, place_of};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Maximum number of entries in a batch. At most two batches and the results of one wait at a time.
 const FILES_MAX: usize = 1024;
@@ -59,8 +60,7 @@ impl<O: Orders<Ticket = Expected>> ByPlace<O> {
     /// Wraps `orders` for a job with these read settings. If reads come from the page cache, keeps
     /// the original order, because positions do not matter.
     pub(super) fn new(orders: O, reading: &Settings) -> ByPlace<O> {
-        let rate =
-            |pace: &Arc<Mutex<Pace>>| pace.lock().unwrap_or_else(PoisonError::into_inner).bytes_per_second();
+        let rate = |pace: &Arc<Mutex<Pace>>| pace.lock().bytes_per_second();
         ByPlace {
             orders,
             sorts: reading.direct || reading.drop_before,

@@ -15,10 +15,11 @@ use haul_digest::{Algorithm, Digest};
 use haul_log::waybill::{LEAVES_PER_LINE, LeafRun};
 use haul_model::{LeafSize, ObjectIndex, ObjectSize};
 use haul_sys::transfer;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Size of one leaf digest, in bytes.
 const VALUE_BYTES: usize = 32;
@@ -69,12 +70,12 @@ impl LeafStore {
 
     /// Returns the reason why leaves were lost; the original error only once.
     fn take_failure(&self) -> io::Error {
-        let failure = lock(&self.failure).take();
+        let failure = self.failure.lock().take();
         failure.unwrap_or_else(|| io::Error::other("digests of leaves are missing"))
     }
 
     fn page(self: &Arc<Self>) -> Page {
-        let mut pages = lock(&self.pages);
+        let mut pages = self.pages.lock();
         let number = pages.free.pop().unwrap_or_else(|| {
             pages.end += 1;
             pages.end - 1
@@ -100,7 +101,7 @@ impl Page {
 
 impl Drop for Page {
     fn drop(&mut self) {
-        lock(&self.store.pages).free.push(self.number);
+        self.store.pages.lock().free.push(self.number);
     }
 }
 
@@ -166,7 +167,7 @@ impl LeafWriter {
         self.ready.clear();
         if let Err(error) = written {
             self.lost = true;
-            lock(&self.store.failure).get_or_insert(error);
+            self.store.failure.lock().get_or_insert(error);
         }
     }
 }
@@ -245,11 +246,6 @@ impl LeafSums {
 fn digest(value: &[u8]) -> Digest {
     let digest = Digest::from_bytes(Algorithm::Blake3, value);
     digest.unwrap_or_else(|error| unreachable!("32 bytes are a value of BLAKE3: {error}"))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The guarded value is consistent between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -13,13 +13,14 @@ use haul_model::{LeafSize, ObjectIndex, ObjectSize};
 use haul_sys::open::create_nameless;
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{CWD, FileKind, Follow, Stat};
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Waybill in progress; any number of workers can write to it.
@@ -248,7 +249,7 @@ impl WaybillWriter {
         if self.begin == 0 {
             return None;
         }
-        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut earlier = self.earlier.lock();
         if let Earlier::NotRead(waybill) = &*earlier {
             let opened = waybill.try_clone().and_then(|waybill| {
                 // Confined sessions cannot create files everywhere; they write complete entries.
@@ -350,7 +351,7 @@ impl WaybillWriter {
 
     /// Closes the file of the earlier sections, because the lock belongs to every open file.
     fn release_earlier(&self) {
-        *self.earlier.lock().unwrap_or_else(PoisonError::into_inner) = Earlier::None;
+        *self.earlier.lock() = Earlier::None;
     }
 
     fn with(&self, write: impl FnOnce(&mut Writer<BufWriter<File>>) -> Result<(), WriteError>) {
@@ -362,7 +363,7 @@ impl WaybillWriter {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Returns true if a write failed, so that the job can no longer get a receipt.

@@ -4,10 +4,10 @@ use super::{BoundConfig, BoundError, End, ObjectQueue, failed, joined, side_by_s
 use haul_model::{ByteRange, Object};
 use haul_sys::cache::{self, Advice};
 use haul_sys::sparse;
+use parking_lot::Mutex;
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 /// Copies `source` to the new file `sink`, makes it durable, and reads every byte back from the
@@ -72,7 +72,7 @@ fn reread_buffered(
         let copied = {
             let written = Mutex::new(written);
             side_by_side(config.threads, || {
-                let written = written.lock().unwrap_or_else(PoisonError::into_inner).clone();
+                let written = written.lock().clone();
                 copy_all(source, sink, cut, config, &written)
             })
             // This drops the last sender, so that the reading threads end with the queue.
@@ -108,7 +108,7 @@ fn read_back(
 ) -> Result<(), BoundError> {
     let mut block = sink.block(config.block)?;
     loop {
-        let next = to_prove.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let next = to_prove.lock().recv();
         let Ok(object) = next else { return Ok(()) };
         let waited = cache::wait_writeback(&sink.file, object.range);
         waited.map_err(|error| sink.failed("write back", error))?;

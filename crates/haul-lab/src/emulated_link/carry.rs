@@ -6,10 +6,11 @@ use super::counters::Counters;
 use super::packet::{HEADER_BYTES, Packet, damage};
 use haul_sys::tunnel::{PACKET_BYTES_MAX, Tunnel, prioritize_thread};
 use haul_sys::wait;
+use parking_lot::Mutex;
 use std::io;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -65,18 +66,18 @@ impl Carrier {
     /// under the new conditions.
     pub(super) fn change(&self, direction: usize, conditions: Conditions) {
         let way = &self.ways[direction];
-        *way.conditions.lock().expect("no thread panicked") = conditions;
+        *way.conditions.lock() = conditions;
         way.changes.fetch_add(1, Ordering::SeqCst);
     }
 
     /// Returns the conditions of a direction.
     pub(super) fn conditions(&self, direction: usize) -> Conditions {
-        self.ways[direction].conditions.lock().expect("no thread panicked").clone()
+        self.ways[direction].conditions.lock().clone()
     }
 
     /// Returns the counters of a direction. A packet that has been received is counted.
     pub(super) fn counters(&self, direction: usize) -> Counters {
-        *self.ways[direction].counters.lock().expect("no thread panicked")
+        *self.ways[direction].counters.lock()
     }
 
     /// Stops both threads and returns their first error.
@@ -99,7 +100,7 @@ fn carry(
     // Without the right to it, packets are late while all processors are busy; `late_max` tells.
     let _ = prioritize_thread();
     let mut changes = 0;
-    let mut channel = Channel::new(way.conditions.lock().expect("no thread panicked").clone(), seed);
+    let mut channel = Channel::new(way.conditions.lock().clone(), seed);
     let (mut packet, mut exit) = (vec![0; PACKET_BYTES_MAX], Exit { to, made: Vec::new() });
     while !stop.load(Ordering::Relaxed) {
         let (begun, mut taken) = (begin.elapsed(), 0);
@@ -112,7 +113,7 @@ fn carry(
             let changed = way.changes.load(Ordering::SeqCst);
             if changed != changes {
                 changes = changed;
-                channel.change(now, way.conditions.lock().expect("no thread panicked").clone());
+                channel.change(now, way.conditions.lock().clone());
             }
             if bytes > HEADER_BYTES
                 && let Some(packet) = Packet::parse(&packet[..bytes]).map(Rc::new)
@@ -141,7 +142,7 @@ fn hand_over(channel: &mut Channel<Segment>, exit: &mut Exit<'_>, way: &Way, beg
         let late = now.saturating_sub(first.due);
         channel.counters_mut().late_max = channel.counters().late_max.max(late);
     }
-    *way.counters.lock().expect("no thread panicked") = *channel.counters();
+    *way.counters.lock() = *channel.counters();
     let is_next = |before: &Delivery<Segment>, next: &Delivery<Segment>| {
         let (one, other) = (&before.packet, &next.packet);
         let are_whole = before.damage.is_none() && next.damage.is_none();

@@ -5,11 +5,12 @@ mod fault;
 
 pub use fault::{Direction, FaultError, FaultKind, InjectedFault, Scope, flips};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::net::sockopt::set_socket_linger;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -100,7 +101,7 @@ impl FaultProxy {
 
     /// Returns the bytes that clients have sent so far, at most the first mebibyte.
     pub fn bytes_to_server(&self) -> Vec<u8> {
-        self.shared.bytes_to_server.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        self.shared.bytes_to_server.lock().clone()
     }
 }
 
@@ -182,13 +183,13 @@ impl Shared {
     }
 
     fn record(&self, block: &[u8]) {
-        let mut bytes_to_server = self.bytes_to_server.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut bytes_to_server = self.bytes_to_server.lock();
         let room = RECORDED_BYTES_MAX - bytes_to_server.len();
         bytes_to_server.extend_from_slice(&block[..block.len().min(room)]);
     }
 
     fn faults(&self) -> MutexGuard<'_, Vec<InjectedFault>> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+        self.faults.lock()
     }
 }
 

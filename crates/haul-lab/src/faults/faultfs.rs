@@ -3,6 +3,7 @@
 use super::pass::Pass;
 use super::rules::{Action, Op, RuleError, Rules};
 use fuser::{BackgroundSession, MountOption};
+use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::fs;
@@ -10,7 +11,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use thiserror::Error;
@@ -134,41 +135,41 @@ impl FaultFs {
 
     /// Replaces the rules.
     pub fn set_rules(&self, rules: Rules) {
-        lock(&self.control).rules = rules;
+        self.control.lock().rules = rules;
     }
 
     /// Returns the injected faults so far, in order.
     pub fn fired(&self) -> Vec<Fired> {
-        lock(&self.control).fired.clone()
+        self.control.lock().fired.clone()
     }
 
     /// Ends the current delay, if there is one. The delayed operation continues at once.
     pub fn release(&self) {
-        let mut control = lock(&self.control);
+        let mut control = self.control.lock();
         control.holds = false;
         control.release.notify_all();
     }
 
     /// Returns the total number of bytes read so far from all files.
     pub fn bytes_read(&self) -> u64 {
-        lock(&self.control).bytes_read
+        self.control.lock().bytes_read
     }
 
     /// Starts recording, in order, the events that reach the storage.
     pub fn begin_record(&self) {
-        lock(&self.control).recorded = Some(Vec::new());
+        self.control.lock().recorded = Some(Vec::new());
     }
 
     /// Returns the number of syncs recorded so far.
     pub fn syncs_recorded(&self) -> usize {
-        let control = lock(&self.control);
+        let control = self.control.lock();
         let recorded = control.recorded.iter().flatten();
         recorded.filter(|event| matches!(event, Recorded::Sync { .. })).count()
     }
 
     /// Ends the recording and returns its events.
     pub fn end_record(&self) -> Vec<Recorded> {
-        lock(&self.control).recorded.take().unwrap_or_default()
+        self.control.lock().recorded.take().unwrap_or_default()
     }
 
     /// Waits until another process unmounts the file system.
@@ -236,16 +237,11 @@ pub(super) struct Control {
     release: Arc<Condvar>,
 }
 
-pub(super) fn lock(control: &Mutex<Control>) -> MutexGuard<'_, Control> {
-    control.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
 /// Delays an operation by `ms` milliseconds, or until [`FaultFs::release`] ends the delay.
 pub(super) fn hold(control: &Mutex<Control>, ms: u64) {
-    let control = lock(control);
+    let mut control = control.lock();
     let release = Arc::clone(&control.release);
-    let time = Duration::from_millis(ms);
-    drop(release.wait_timeout_while(control, time, |control| control.holds));
+    release.wait_while_for(&mut control, |control| control.holds, Duration::from_millis(ms));
 }
 
 impl Control {

@@ -1,9 +1,10 @@
 //! Effect of each operation on the source directory, and the rules that change this effect.
 
-use super::faultfs::{Control, Recorded, hold, lock};
+use super::faultfs::{Control, Recorded, hold};
 use super::nodes::{Nodes, errno_of, kind, seconds_of};
 use super::rules::{Action, Op};
 use fuser::{FileAttr, FileType, Request, TimeOrNow};
+use parking_lot::Mutex;
 use rustix::fs as sys;
 use rustix::fs::{AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
@@ -12,7 +13,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::fs::{DirEntryExt, FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// State of the file system; the kernel's requests are served one at a time.
 pub(super) struct Pass {
@@ -61,7 +62,7 @@ impl Pass {
     /// Applies the errors and delays of the rules for an operation on these bytes. Returns all
     /// actions of the rules.
     pub(super) fn actions(&self, op: Op, path: &Path, from: u64, to: u64) -> Result<Vec<Action>, Errno> {
-        let actions = lock(&self.control).meet(op, path, from, to);
+        let actions = self.control.lock().meet(op, path, from, to);
         for action in &actions {
             match *action {
                 Action::Errno(errno) => return Err(errno),
@@ -186,7 +187,7 @@ impl Pass {
         let mut bytes = vec![0; size as usize];
         let count = file.read_at(&mut bytes, from).map_err(|e| errno_of(&e))?;
         bytes.truncate(count);
-        lock(&self.control).bytes_read += count as u64;
+        self.control.lock().bytes_read += count as u64;
         let mut pause = None;
         for action in self.actions(Op::Read, path, from, from + count as u64)? {
             match action {
@@ -221,7 +222,7 @@ impl Pass {
 
     /// Records an event at the storage if a recording is active.
     pub(super) fn record(&self, what: impl FnOnce() -> Recorded) {
-        if let Some(recorded) = &mut lock(&self.control).recorded {
+        if let Some(recorded) = &mut self.control.lock().recorded {
             recorded.push(what());
         }
     }

@@ -1,6 +1,7 @@
 //! Connection attempts and name lookups in progress. Cancelling them ends all their waits
 //! immediately.
 
+use parking_lot::{Mutex, MutexGuard};
 use rustix::io::Errno;
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
@@ -8,7 +9,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Sender, channel};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -104,7 +104,7 @@ impl Attempts {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -21,6 +21,7 @@ use crate::udp::UdpSettings;
 use admission::Admission;
 use admit::Acceptor;
 use crossbeam_channel::Receiver;
+use parking_lot::Mutex;
 use registry::SessionRegistry;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -28,7 +29,7 @@ use std::fmt;
 use std::io;
 use std::net::{IpAddr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -311,7 +312,7 @@ impl Listener {
         self.registry.close();
         // Fails only if 2^64 - 1 wake-ups are pending already.
         let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
-        let accepting = self.accepting.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let accepting = self.accepting.lock().take();
         if let Some(thread) = accepting {
             // The panic of the thread was printed; there is nothing to undo here.
             let _ = thread.join();

@@ -9,9 +9,10 @@ use crate::ticket::Role;
 use crate::tickets::TicketTable;
 use crate::udp::{BUFFER_MIN, buffer_in_session};
 use crossbeam_channel::{Receiver, Sender, bounded, unbounded};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 /// Lanes of one client with the same session ID. Dropping it ends the session: it accepts no more
@@ -214,7 +215,7 @@ impl SessionRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

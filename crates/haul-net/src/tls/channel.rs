@@ -9,9 +9,9 @@
 use super::{binding, cipher_name};
 use crate::lane::{LaneError, Meter, Operation, Part, Slices, WaitTimeout, Wire};
 use crate::secret::Binding;
+use parking_lot::{Mutex, MutexGuard};
 use rustls::Connection;
 use std::io::{self, IoSlice, Read, Write};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Plaintext bytes encrypted at once: four records of TLS. Larger pieces leave the second-level
@@ -190,7 +190,7 @@ impl Channel {
     }
 
     fn lock(&self) -> MutexGuard<'_, Connection> {
-        self.connection.lock().unwrap_or_else(PoisonError::into_inner)
+        self.connection.lock()
     }
 }
 

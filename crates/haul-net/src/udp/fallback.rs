@@ -10,7 +10,7 @@ use super::carrier::Carrier;
 use super::link::{Inner, Link, Stage, nanos};
 use crate::lane::{LaneError, StreamControl, StreamLane, StreamReader, StreamWriter, WaitTimeout};
 use haul_udp::{Association, Failure, State, Time};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use parking_lot::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Maximum time for which the end of a lane waits for a peer that does not read.
@@ -176,11 +176,11 @@ impl Control {
     }
 
     fn incoming(&self) -> MutexGuard<'_, Incoming> {
-        self.incoming.lock().unwrap_or_else(PoisonError::into_inner)
+        self.incoming.lock()
     }
 
     fn writer(&self) -> MutexGuard<'_, StreamWriter> {
-        self.writer.lock().unwrap_or_else(PoisonError::into_inner)
+        self.writer.lock()
     }
 
     /// Receives the peer's departure.
@@ -367,7 +367,7 @@ impl<C: Carrier> Link<C> {
     }
 
     /// Continues behind the bytes that the peer has.
-    fn resume_from(&self, peer: Departure) -> Result<MutexGuard<'_, Inner<C>>, LaneError> {
+    fn resume_from(&self, peer: Departure) -> Result<std::sync::MutexGuard<'_, Inner<C>>, LaneError> {
         let mut inner = self.lock();
         let association = inner.association.association_mut();
         let is_possible = association.is_some_and(|association| association.resume_from(peer.received));

@@ -7,9 +7,10 @@ use super::socket::Socket;
 use super::{BLOCKED_TIMEOUT, UdpError};
 use crate::lane::{LaneControl as _, LaneError, Operation, StreamLane, WaitTimeout, Wire};
 use haul_udp::{Read, Stats};
+use parking_lot::Mutex;
 use rustix::io::Errno;
 use std::io::{self, IoSlice};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -67,7 +68,7 @@ impl<C: Carrier> UdpWire<C> {
     /// Ends the association and waits for its thread.
     fn join(&self) {
         self.link.wake_all();
-        let driver = self.driver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let driver = self.driver.lock().take();
         if let Some(driver) = driver {
             // A panic of the driver ended the association, which the halves reported.
             let _ = driver.join();

@@ -2,13 +2,13 @@
 
 use super::{Context, Policy};
 use crate::stat::FileKind;
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::{CStr, CString, OsStr, c_char, c_int, c_uint, c_ushort, c_void};
 use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::ptr;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// File name of the library, the same on every system for twenty years.
 const NAME: &str = "libselinux.so.1";
@@ -108,7 +108,7 @@ impl Library {
 
     /// Returns the list of paths, and reads it if that has not happened yet.
     fn list(&self) -> io::Result<MutexGuard<'_, Option<List>>> {
-        let mut list = self.list.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = self.list.lock();
         if list.is_none() {
             *list = Some(self.open_list()?);
         }

@@ -8,10 +8,11 @@
 use super::{Lane, LaneRefusal, Use};
 use crate::limits::{PIECE_BYTES_MAX, PIECE_KEPT_BYTES_MAX, PIECES_AHEAD_MAX, UNREAD_BYTES_MAX};
 use bytes::{Bytes, BytesMut};
+use parking_lot::MutexGuard;
 use std::collections::VecDeque;
 use std::io;
 use std::pin::pin;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -230,7 +231,7 @@ impl Lane {
     }
 
     pub(super) fn download(&self) -> MutexGuard<'_, Download> {
-        self.download.lock().unwrap_or_else(PoisonError::into_inner)
+        self.download.lock()
     }
 }
 

@@ -16,12 +16,13 @@ use crate::access::{NoRandomness, random};
 use crate::certificate::hex;
 use crate::limits::WebLimits;
 use download::Download;
+use parking_lot::{Mutex, MutexGuard};
 use rustix::net::{Shutdown, shutdown};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream as StdUnixStream;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tokio::net::UnixStream;
 use tokio::sync::Notify;
@@ -228,7 +229,7 @@ impl Lanes {
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<String, OpenLane>> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+        self.open.lock()
     }
 }
 
@@ -250,7 +251,7 @@ impl OpenLane {
 
 impl Lane {
     fn is_idle(&self, now: Instant) -> bool {
-        let last = *self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = *self.last.lock();
         self.in_progress.load(Ordering::Acquire) == 0
             && now.saturating_duration_since(last) >= self.limits.lane_idle
     }
@@ -280,7 +281,7 @@ impl std::ops::Deref for Use {
 
 impl Drop for Use {
     fn drop(&mut self) {
-        *self.lane.last.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.lane.last.lock() = Instant::now();
         self.lane.in_progress.fetch_sub(1, Ordering::AcqRel);
     }
 }

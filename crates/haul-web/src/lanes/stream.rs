@@ -7,10 +7,10 @@ use super::LaneRefusal;
 use crate::access::{NoRandomness, Session, random, sha256};
 use crate::certificate::hex;
 use aws_lc_rs::constant_time::verify_slices_are_equal;
+use parking_lot::Mutex;
 use rustix::net::{Shutdown, shutdown};
 use std::io;
 use std::pin::pin;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -53,7 +53,7 @@ impl StreamLane {
 
     /// Uses the token. Returns false if `token` is another one, or was used or expired.
     pub(super) fn connect(&self, token: &str, now: Instant) -> bool {
-        let mut expected = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut expected = self.token.lock();
         let is_valid = expected.is_some_and(|(digest, expires)| {
             verify_slices_are_equal(&digest, &sha256(token.as_bytes())).is_ok() && now < expires
         });
@@ -65,7 +65,7 @@ impl StreamLane {
 
     /// Returns true if no browser has connected in time.
     pub(super) fn is_idle(&self, now: Instant) -> bool {
-        let token = self.token.lock().unwrap_or_else(PoisonError::into_inner);
+        let token = self.token.lock();
         token.is_some_and(|(_, expires)| now >= expires)
     }
 

@@ -10,10 +10,10 @@ use crate::limits::{UPLOAD_BYTES_MAX, UPLOADS_AHEAD_MAX};
 use bytes::{Buf as _, Bytes};
 use http_body_util::BodyExt as _;
 use hyper::body::Body;
+use parking_lot::MutexGuard;
 use rustix::net::{Shutdown, shutdown};
 use std::io;
 use std::pin::pin;
-use std::sync::{MutexGuard, PoisonError};
 use tokio::time::timeout;
 
 /// State of the direction.
@@ -161,6 +161,6 @@ impl Lane {
     }
 
     fn upload(&self) -> MutexGuard<'_, Upload> {
-        self.upload.lock().unwrap_or_else(PoisonError::into_inner)
+        self.upload.lock()
     }
 }

@@ -9,10 +9,11 @@ use crate::copy::operands::{MadeParent, OperandWalk};
 use crate::copy::{metadata, settle};
 use haul_sys::dir::{DirReader, is_same_file, open_dir_at, open_place_at};
 use haul_sys::{Follow, Stat};
+use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 /// An operand of the command, for messages from deep beneath it.
 #[derive(Debug, Default)]

@@ -19,10 +19,11 @@ use haul_model::ByteOffset;
 use haul_sys::metadata::{Place, set_mode_at};
 use haul_sys::open::{self as sys, RenameMode};
 use haul_sys::{FileKind, Follow, Stat, filesystem, sparse, stat, wait};
+use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Metadata to set on a file after its bytes have arrived, and the state to restore if they have
@@ -450,7 +451,7 @@ impl FileMove {
     /// Returns the error of ftruncate(2). The caller must not write then.
     pub(crate) fn touch(&self) -> Result<(), CopyError> {
         // Other workers of the file wait until it is marked.
-        let mut untouched = self.settle.untouched.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut untouched = self.settle.untouched.lock();
         if *untouched {
             let failed = |source| CopyError::Cannot { action: "resume", path: self.sink_path(), source };
             sparse::set_len(&self.sink, self.source_stat.size + 1).map_err(failed)?;
@@ -461,7 +462,7 @@ impl FileMove {
 
     /// Returns true while an existing file is unchanged.
     pub(crate) fn is_untouched(&self) -> bool {
-        *self.settle.untouched.lock().unwrap_or_else(PoisonError::into_inner)
+        *self.settle.untouched.lock()
     }
 
     /// Reverts the effects of a file that did not become complete. The old sink gets its name back,

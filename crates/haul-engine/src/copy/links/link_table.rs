@@ -3,10 +3,11 @@
 use super::Identity;
 use crate::copy::directory::Directory;
 use haul_sys::Stat;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
 use std::ffi::{OsStr, OsString};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// Number of locks over the names of inodes.
 const SHARDS: usize = 64;
@@ -123,7 +124,7 @@ impl LinkTable {
                     }
                 }
             }
-            files = shard.decided.wait(files).unwrap_or_else(PoisonError::into_inner);
+            shard.decided.wait(&mut files);
         }
     }
 
@@ -137,7 +138,7 @@ impl LinkTable {
         if first.is_over() {
             slot.remove();
         }
-        links.map_or_else(Vec::new, |links| lock(&links).end(LinkState::Whole))
+        links.map_or_else(Vec::new, |links| links.lock().end(LinkState::Whole))
     }
 
     /// Drops an inode whose first sink did not become a complete copy: later names are copied
@@ -145,7 +146,7 @@ impl LinkTable {
     pub(super) fn forget(&self, identity: Identity) -> Vec<LinkedName> {
         let known = self.shard(identity).files().remove(&identity);
         let Some(InodeState::Made(FirstName { links: Some(links), .. })) = known else { return Vec::new() };
-        lock(&links).end(LinkState::Void)
+        links.lock().end(LinkState::Void)
     }
 
     /// Returns true if a name of this inode was claimed and more names were expected.
@@ -161,7 +162,7 @@ impl LinkTable {
 impl Shard {
     fn files(&self) -> MutexGuard<'_, HashMap<Identity, InodeState>> {
         // Each call leaves the map consistent, whatever error the worker meets later.
-        lock(&self.files)
+        self.files.lock()
     }
 }
 
@@ -195,7 +196,7 @@ impl Earlier {
     /// Records a name that was linked to the sink. Returns the state of the link.
     pub(crate) fn linked(&self, parent: &Arc<Directory>, name: &OsStr) -> Linked {
         let Some(links) = &self.links else { return Linked::Whole };
-        match &mut *lock(links) {
+        match &mut *links.lock() {
             LinkState::UnderWay(names) => {
                 names.push((Arc::clone(parent), name.to_owned()));
                 Linked::UnderWay
@@ -207,7 +208,7 @@ impl Earlier {
 
     /// Returns true if the sink is known to remain incomplete.
     pub(crate) fn is_void(&self) -> bool {
-        self.links.as_ref().is_some_and(|links| matches!(*lock(links), LinkState::Void))
+        self.links.as_ref().is_some_and(|links| matches!(*links.lock(), LinkState::Void))
     }
 }
 
@@ -232,10 +233,6 @@ impl Drop for FirstSink<'_> {
             shard.decided.notify_all();
         }
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! source at a time.
 
 use super::Identity;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashSet;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 
 /// The inodes that have a writer.
 #[derive(Debug, Default)]
@@ -27,7 +28,7 @@ impl Writing {
         let mut waited = false;
         while !taken.insert(identity) {
             waited = true;
-            taken = self.given_back.wait(taken).unwrap_or_else(PoisonError::into_inner);
+            self.given_back.wait(&mut taken);
         }
         drop(taken);
         (WriteTurn { writing: Arc::clone(self), identity }, waited)
@@ -35,7 +36,7 @@ impl Writing {
 
     fn taken(&self) -> MutexGuard<'_, HashSet<Identity>> {
         // Each call leaves the set consistent, whatever error the worker meets later.
-        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
+        self.taken.lock()
     }
 }
 

@@ -5,11 +5,11 @@ use super::OperandWalk;
 use crate::copy::backup;
 use crate::copy::links::Identity;
 use haul_sys::{Follow, stat};
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// The sinks of the lines in progress, and the walk that waits for one of them.
 #[derive(Debug, Default)]
@@ -65,7 +65,7 @@ impl SinksUnderWay {
 
     fn lines(&self) -> MutexGuard<'_, Lines> {
         // Each call leaves the lines consistent, whatever error the worker meets later.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 }
 

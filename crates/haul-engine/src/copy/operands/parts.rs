@@ -10,7 +10,8 @@ use crate::copy::job::Job;
 use crate::copy::lane::Lane;
 use crate::copy::settings::BatchItem;
 use haul_model::{ByteLen, ByteOffset};
-use std::sync::{Arc, Mutex};
+use parking_lot::Mutex;
+use std::sync::Arc;
 
 /// The ranges of a line that are not started yet.
 #[derive(Debug)]

@@ -4,9 +4,9 @@
 use crate::uncached::ReadPath;
 use haul_digest::Digest;
 use haul_model::ByteRange;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Maximum number of bytes of a file in write-back before the code waits for the oldest. The value
 /// keeps a device busy while the next objects are copied, and does not fill a small memory.
@@ -152,7 +152,7 @@ impl FileVerification {
     }
 
     fn ranges(&self) -> MutexGuard<'_, Vec<ByteRange>> {
-        self.from_device.lock().unwrap_or_else(PoisonError::into_inner)
+        self.from_device.lock()
     }
 
     /// Returns true if a range came from the page cache although its pages were to be dropped.
@@ -161,7 +161,7 @@ impl FileVerification {
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Waiting) -> T) -> T {
-        work(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
+        work(&mut self.waiting.lock())
     }
 }
 

@@ -10,12 +10,13 @@ use haul_model::{ByteRange, Moment, Object, ObjectIndex, RelPath};
 use haul_plan::{Plan, Route};
 use haul_sys::cache::{self, Advice};
 use haul_sys::{FileKind, Stat, sparse, stat};
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A file in progress whose objects are logged.
 #[derive(Debug)]
@@ -267,7 +268,7 @@ impl Logged {
     }
 
     fn durability(&self) -> MutexGuard<'_, Durability> {
-        self.durability.lock().unwrap_or_else(PoisonError::into_inner)
+        self.durability.lock()
     }
 
     pub(super) fn sync_failed(&self, source: io::Error) -> CopyError {

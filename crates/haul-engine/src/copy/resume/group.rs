@@ -11,8 +11,9 @@ use crate::copy::settle;
 use crate::log::{GROUP_BYTES, GROUP_TIME, LogError, SyncPolicy};
 use haul_model::{ByteRange, ObjectIndex};
 use haul_sys::{cache, metadata, stat};
+use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
-use std::sync::{Arc, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
@@ -183,9 +184,9 @@ impl JobLog {
             if group.is_due() {
                 return Some(group.take());
             }
-            let waited = self.wake.wait_timeout(group, GROUP_TIME / 4);
-            // Releases the lock, so that no worker waits during the following write.
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
+            self.wake.wait_for(&mut group, GROUP_TIME / 4);
+            // No worker waits during the following write.
+            drop(group);
             self.heartbeat(job);
             // Commits report a log that cannot be written; this is only the progress that `haul
             // jobs` prints.

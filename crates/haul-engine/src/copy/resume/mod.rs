@@ -38,12 +38,12 @@ use haul_log::record::{JobRecord, Progress, Status};
 use haul_model::{ByteLen, Geometry, Moment, ObjectSize};
 use haul_sys::{FileKind, Stat};
 use kept::KeptRanges;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::ffi::OsString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use writeback::WritebackQueue;
 
 /// Parameters for logging a copy job.
@@ -151,7 +151,7 @@ impl JobLog {
     /// Returns [`LogError::Io`] if the record or the log could not be written.
     pub fn close(self, status: Status, exit: u8, tally: &Tally) -> Result<(), LogError> {
         let is_over = status == Status::Finished;
-        if is_over && !self.run_history.lock().unwrap_or_else(PoisonError::into_inner).syncs() {
+        if is_over && !self.run_history.lock().syncs() {
             // The record of durable files is cleared at the end of a job with a run that did not
             // sync.
             self.record_writer.keep(&[], self.sync.syncs())?;
@@ -255,7 +255,7 @@ impl JobLog {
         self.last_heartbeat.store(now.sec, Ordering::Relaxed);
         let now = self.kept().latest().map_or(now, |latest| latest.max(now));
         let written = {
-            let mut run_history = self.run_history.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut run_history = self.run_history.lock();
             run_history.heartbeat(self.log_writer.home(), now)
         };
         written.unwrap_or_else(|error| self.unwritten(job, error));
@@ -263,11 +263,11 @@ impl JobLog {
 
     fn group(&self) -> MutexGuard<'_, PendingGroup> {
         // Each step leaves the group consistent.
-        self.group.lock().unwrap_or_else(PoisonError::into_inner)
+        self.group.lock()
     }
 
     fn kept(&self) -> MutexGuard<'_, KeptRanges> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        self.kept.lock()
     }
 }
 

@@ -10,9 +10,10 @@
 
 use haul_model::ByteRange;
 use haul_sys::{cache, filesystem, open};
+use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Maximum number of bytes in write-back that no worker waits for yet. The device stays busy while
 /// workers copy the next object, and concurrent syncs do not wait for long.
@@ -56,7 +57,7 @@ impl WritebackQueue {
         // Errors are ignored here and below, because the sync of the group reports failed writes.
         let _ = cache::start_writeback(file, range);
         let piece = Piece { file: Arc::clone(file), range };
-        let oldest = self.0.lock().unwrap_or_else(PoisonError::into_inner).take(piece);
+        let oldest = self.0.lock().take(piece);
         for Piece { file, range } in oldest {
             let _ = cache::wait_writeback(file, range);
         }
@@ -122,7 +123,7 @@ mod tests {
             file.write_all_at(&block, range.start.0).unwrap();
             if place < PIECES_MAX {
                 // The state that a device leaves that has not started the write-back.
-                writeback.0.lock().unwrap().take(Piece { file: Arc::clone(&again), range: *range });
+                writeback.0.lock().take(Piece { file: Arc::clone(&again), range: *range });
             } else {
                 writeback.give(&again, *range);
             }

@@ -87,7 +87,6 @@ fn results_of(
                     match ended {
                         Ok(Some(result)) => results
                             .lock()
-                            .unwrap()
                             .push(result.map(|sums| sums.digests).map_err(|error| error.to_string())),
                         Ok(None) => {}
                         Err(_) => {
@@ -103,7 +102,7 @@ fn results_of(
         panicked.load(Ordering::Relaxed),
         "finished workers are counted"
     );
-    (results.into_inner().unwrap(), panicked.into_inner())
+    (results.into_inner(), panicked.into_inner())
 }
 
 /// Returns a hook that acts on call number `at`.

@@ -13,7 +13,6 @@ use haul_model::limits::OBJECT_BYTES_MIN;
 use haul_model::{ByteLen, ByteRange, Geometry, Object};
 use haul_proto::sink::{Event, Verdict};
 use haul_proto::{FileNumber, Reason};
-use std::sync::PoisonError;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -41,8 +40,7 @@ impl SinkContext<'_> {
             let update = |bytes: &[u8]| waybill.iter_mut().for_each(|hasher| hasher.update(bytes));
             file_hasher.keyed(&existing, ByteRange::between(0, size), update).ok()
         });
-        *incoming.existing_digest.lock().unwrap_or_else(PoisonError::into_inner) =
-            waybill.map(Hasher::finish);
+        *incoming.existing_digest.lock() = waybill.map(Hasher::finish);
         // A file that cannot be read is sent again.
         self.handle(Event::OwnDigest { file, digest });
     }
@@ -124,7 +122,7 @@ impl SinkContext<'_> {
         })?;
         let Some(stays) = stays.filter(|_| found.finish() == stated) else { return Ok(None) };
         let (digest, passed) = hash.finish();
-        incoming.root.lock().unwrap_or_else(PoisonError::into_inner).add(attempt, object, passed);
+        incoming.root.lock().add(attempt, object, passed);
         if stays && self.counts_as_received() {
             self.session.reused_bytes.fetch_add(object.range.len(), Ordering::Relaxed);
         }

@@ -9,10 +9,11 @@ use haul_model::RelPath;
 use haul_proto::{Keep, NewFile};
 use haul_sys::dir::open_dir_at;
 use haul_sys::{Follow, Stat, filesystem};
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Root directory of a sink, and the limits of what may be written beneath it.
 #[derive(Debug)]
@@ -78,7 +79,7 @@ impl Destination {
     /// file with several names can equal only one file of the source. If it matched two, it would
     /// get the metadata of the last one.
     pub(super) fn may_compare(&self, existing: &Stat) -> bool {
-        let mut compared = self.compared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut compared = self.compared.lock();
         existing.nlink < 2 || (compared.len() < LINKED_FILES_MAX && compared.insert(existing.identity()))
     }
 
@@ -86,7 +87,7 @@ impl Destination {
     /// same, if the source announced further names. `file` returns its metadata.
     pub(super) fn allow_links_to(&self, facts: &NewFile, file: impl FnOnce() -> Option<Stat>) {
         let Some(file) = Some(facts).filter(|facts| facts.is_linked).and_then(|_| file()) else { return };
-        let mut linkable = self.linkable.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut linkable = self.linkable.lock();
         if linkable.len() < LINKED_FILES_MAX {
             linkable.insert(identity(&file));
         }
@@ -94,7 +95,7 @@ impl Destination {
 
     /// Returns true if a hard link may lead to this file.
     pub(super) fn may_link_to(&self, file: &Stat) -> bool {
-        self.linkable.lock().unwrap_or_else(PoisonError::into_inner).contains(&identity(file))
+        self.linkable.lock().contains(&identity(file))
     }
 
     /// Returns the destination for a directory that does not exist and is not created: it is empty.

@@ -6,11 +6,12 @@ use super::name_folding::{NameFolding, check_trailing_dots};
 use crate::close_checks::CloseChecks;
 use haul_sys::Follow;
 use haul_sys::open::{mkdir_at, rmdir_at};
+use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// Maximum number of directories that stay open, unless a session has fewer descriptors. A
 /// depth-first transfer needs one for each lane and level in progress.
@@ -187,8 +188,8 @@ impl SinkDirs {
         open.by_path.insert(path.into(), CachedDir { dir: Arc::clone(dir), used });
     }
 
-    fn state(&self) -> std::sync::MutexGuard<'_, OpenDirs> {
-        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> parking_lot::MutexGuard<'_, OpenDirs> {
+        self.open.lock()
     }
 }
 

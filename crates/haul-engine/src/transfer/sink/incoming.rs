@@ -10,10 +10,11 @@ use haul_log::objects::FileKey;
 use haul_model::{ByteOffset, ByteRange, Level, Object, RelPath};
 use haul_proto::{Close, FileKind, NewFile, Outcome, Reason, Runs, Why, sink::Unfinished};
 use haul_sys::{Stat, open, stat, transfer};
+use parking_lot::Mutex;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// A regular file that the sink receives.
 #[derive(Debug)]
@@ -149,7 +150,7 @@ impl IncomingFile {
         }
         // Same condition as in [`PartialFile::in_place`].
         let is_partial_file = self.in_place && facts.nlink == 1;
-        *lock(&self.base) = Some(Base { file: Arc::clone(&file), is_partial_file });
+        *self.base.lock() = Some(Base { file: Arc::clone(&file), is_partial_file });
         Ok(Some((file, facts)))
     }
 
@@ -165,7 +166,7 @@ impl IncomingFile {
     /// Opens the file that objects are compared with: the temporary file of an earlier run, or the
     /// existing file. Returns it with its length.
     pub(super) fn compared(&self, dirs: &SinkDirs) -> Option<(Arc<OwnedFd>, u64)> {
-        let base = lock(&self.base).clone();
+        let base = self.base.lock().clone();
         if let Some(base) = base.filter(|base| base.is_partial_file) {
             let size = stat::stat_fd(&base.file).ok()?.size;
             return Some((base.file, size));
@@ -176,26 +177,26 @@ impl IncomingFile {
     /// Compares objects with the existing file instead of the file that [`IncomingFile::reopen`]
     /// opened. Only samples are still compared with the latter.
     pub(super) fn compare_with_existing(&self) {
-        let sample_file = lock(&self.base).take_if(|base| base.is_partial_file);
-        *lock(&self.sample_file) = sample_file.map(|sample_file| sample_file.file);
+        let sample_file = self.base.lock().take_if(|base| base.is_partial_file);
+        *self.sample_file.lock() = sample_file.map(|sample_file| sample_file.file);
     }
 
     /// Returns the file that samples are compared with, and its length, if samples have a file of
     /// their own.
     pub(super) fn sampled(&self) -> Option<(Arc<OwnedFd>, u64)> {
-        let sample_file = lock(&self.sample_file).clone().filter(|_| !lock(&self.compared).1.is_empty())?;
+        let sample_file = self.sample_file.lock().clone().filter(|_| !self.compared.lock().1.is_empty())?;
         let size = stat::stat_fd(&sample_file).ok()?.size;
         Some((sample_file, size))
     }
 
     /// Returns the objects that a comparison skips, and the samples that must match.
     pub(super) fn comparison(&self) -> (Runs, Runs) {
-        lock(&self.compared).clone()
+        self.compared.lock().clone()
     }
 
     /// Lets a comparison skip the objects `have`, and requires that `samples` match.
     pub(super) fn set_comparison(&self, have: Runs, samples: Runs) {
-        *lock(&self.compared) = (have, samples);
+        *self.compared.lock() = (have, samples);
     }
 
     /// Opens the temporary file that an earlier run left, to resume from it. Returns its metadata
@@ -213,15 +214,15 @@ impl IncomingFile {
         let Some((partial_file, found)) = reopened else { return Ok(None) };
         self.clear_holes(&partial_file)?;
         let file = Arc::new(open::reopen_source(partial_file.fd(), false)?);
-        *lock(&self.base) = Some(Base { file, is_partial_file: true });
-        lock(&self.attempts).files = vec![(0, Arc::new(partial_file))];
+        *self.base.lock() = Some(Base { file, is_partial_file: true });
+        self.attempts.lock().files = vec![(0, Arc::new(partial_file))];
         Ok(Some(found))
     }
 
     /// Removes the file that [`IncomingFile::reopen`] opened, because it is of no use.
     pub(super) fn forget(&self) {
-        *lock(&self.base) = None;
-        if let Some((_, partial_file)) = lock(&self.attempts).files.pop() {
+        *self.base.lock() = None;
+        if let Some((_, partial_file)) = self.attempts.lock().files.pop() {
             partial_file.abandon();
         }
     }
@@ -236,7 +237,7 @@ impl IncomingFile {
 
     /// Sets the log key of the file that [`IncomingFile::reopen`] opened.
     pub(super) fn set_log_key(&self, key: FileKey) {
-        if let Some((_, partial_file)) = lock(&self.attempts).files.last() {
+        if let Some((_, partial_file)) = self.attempts.lock().files.last() {
             partial_file.logged.get_or_init(|| key);
         }
     }
@@ -277,13 +278,13 @@ impl IncomingFile {
 
     /// Returns the file of the latest attempt that has one.
     pub(super) fn last(&self) -> Option<Arc<PartialFile>> {
-        lock(&self.attempts).files.last().map(|(_, partial_file)| Arc::clone(partial_file))
+        self.attempts.lock().files.last().map(|(_, partial_file)| Arc::clone(partial_file))
     }
 
     /// Returns the file that receives the bytes of `attempt`, if that is the current attempt and
     /// the file is open.
     pub(super) fn open_attempt(&self, attempt: u16) -> Option<Arc<PartialFile>> {
-        let attempts = lock(&self.attempts);
+        let attempts = self.attempts.lock();
         let made = attempts.files.iter().rev().find(|(of, _)| *of <= attempt);
         made.filter(|_| attempt == attempts.attempt).map(|(_, partial_file)| Arc::clone(partial_file))
     }
@@ -294,7 +295,7 @@ impl IncomingFile {
     /// Returns [`Why::Stopped`] if the file has ended, and the error of the system call if the file
     /// cannot be created.
     pub(super) fn partial_file_for(&self, dirs: &SinkDirs, attempt: u16) -> Result<Arc<PartialFile>, Reason> {
-        let mut attempts = lock(&self.attempts);
+        let mut attempts = self.attempts.lock();
         attempts.attempt = attempts.attempt.max(attempt);
         // A late writer of an earlier attempt keeps its file, and its result is ignored.
         if let Some((of, partial_file)) = attempts.files.iter().rev().find(|(of, _)| *of <= attempt) {
@@ -338,7 +339,7 @@ impl IncomingFile {
     /// # Errors
     /// Same as [`IncomingFile::partial_file_for`].
     pub(super) fn partial_file(&self, dirs: &SinkDirs) -> Result<Arc<PartialFile>, Reason> {
-        let attempt = lock(&self.attempts).attempt;
+        let attempt = self.attempts.lock().attempt;
         self.partial_file_for(dirs, attempt)
     }
 
@@ -354,7 +355,7 @@ impl IncomingFile {
     /// Clears the source's holes in an existing file, because no data arrives for holes.
     fn clear_holes(&self, partial_file: &PartialFile) -> io::Result<()> {
         let FileKind::File { holes, .. } = &self.facts.kind else { return Ok(()) };
-        let geometry = lock(&self.root).geometry();
+        let geometry = self.root.lock().geometry();
         let byte = |index: u64| index.saturating_mul(geometry.object_size().bytes()).min(geometry.len());
         let end = stat::stat_fd(partial_file.fd())?.size;
         for (first, past) in holes.iter() {
@@ -403,27 +404,27 @@ impl IncomingFile {
 
     /// Returns the local file that holds the object at this offset.
     pub(super) fn base_at(&self, at: ByteOffset) -> Option<Base> {
-        let index = at.0 / lock(&self.root).geometry().object_size().bytes();
-        let sample_file = lock(&self.sample_file).clone().filter(|_| lock(&self.compared).1.contains(index));
+        let index = at.0 / self.root.lock().geometry().object_size().bytes();
+        let sample_file = self.sample_file.lock().clone().filter(|_| self.compared.lock().1.contains(index));
         match sample_file {
             Some(file) => Some(Base { file, is_partial_file: true }),
-            None => lock(&self.base).clone(),
+            None => self.base.lock().clone(),
         }
     }
 
     /// Discards the bytes received before this attempt.
     pub(super) fn restart(&self, attempt: u16) {
-        let mut attempts = lock(&self.attempts);
+        let mut attempts = self.attempts.lock();
         attempts.attempt = attempts.attempt.max(attempt);
         drop(attempts);
-        lock(&self.base).take_if(|base| base.is_partial_file && !self.in_place);
-        *lock(&self.sample_file) = None;
-        lock(&self.root).set_attempt(attempt);
+        self.base.lock().take_if(|base| base.is_partial_file && !self.in_place);
+        *self.sample_file.lock() = None;
+        self.root.lock().set_attempt(attempt);
     }
 
     /// Returns true if the file has at most one object.
     pub(super) fn is_one_object(&self) -> bool {
-        lock(&self.root).geometry().count() <= 1
+        self.root.lock().geometry().count() <= 1
     }
 
     /// Returns true if objects that count for the digests were not transferred.
@@ -438,21 +439,21 @@ impl IncomingFile {
 
     /// Returns the next object, from index `from` on, that was not transferred.
     pub(super) fn missing(&self, from: u64) -> Option<Object> {
-        lock(&self.root).missing(from)
+        self.root.lock().missing(from)
     }
 
     /// Adds the digest of such an object, hashed from the local file.
     pub(super) fn add_late(&self, object: Object, passed: ObjectHashes) {
-        lock(&self.root).add_late(object, passed);
+        self.root.lock().add_late(object, passed);
     }
 
     /// Returns the current metadata of the file: the received file, or otherwise the local file
     /// with equal bytes.
     pub(super) fn stat(&self) -> Option<Stat> {
-        if let Some((_, partial_file)) = lock(&self.attempts).files.last() {
+        if let Some((_, partial_file)) = self.attempts.lock().files.last() {
             return stat::stat_fd(partial_file.fd()).ok();
         }
-        lock(&self.base).as_ref().and_then(|base| stat::stat_fd(&base.file).ok())
+        self.base.lock().as_ref().and_then(|base| stat::stat_fd(&base.file).ok())
     }
 
     /// Sets the metadata of the file and renames it to its final name. Without `close`, only sets
@@ -517,7 +518,7 @@ impl IncomingFile {
     /// Compares the digest of the received bytes with the source's, if the job compares whole
     /// files. The file fails if either digest is missing.
     fn compare(&self, stated: Option<Digest>, size: u64) -> Result<(), Unfinished> {
-        let root = lock(&self.root);
+        let root = self.root.lock();
         if !root.is_compared() {
             return Ok(());
         }
@@ -530,7 +531,7 @@ impl IncomingFile {
     /// Ends the file. Removes the received data unless `keeps` is true, so that a later run can
     /// resume.
     pub(super) fn end_incomplete(&self, keeps: bool) {
-        let mut attempts = lock(&self.attempts);
+        let mut attempts = self.attempts.lock();
         attempts.has_ended = true;
         let last = attempts.files.pop();
         let Some((attempt, partial_file)) = last else { return };
@@ -543,8 +544,4 @@ impl IncomingFile {
 
 fn failed(doing: &str) -> impl FnOnce(io::Error) -> Unfinished {
     move |error| Unfinished::Failed(reason(doing, &error))
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -12,8 +12,8 @@ use haul_net::{FrameError, FrameReader};
 use haul_proto::limits::ZERO_BYTES_MAX;
 use haul_proto::sink::{Command, Event};
 use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Stated, Verify, Why};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Number of bytes that are read from the lane, hashed and written at a time. They stay in the
@@ -179,7 +179,7 @@ impl<'a> LaneReceiver<'a> {
             if let Some(file) = &file
                 && object.range.start.0 == 0
             {
-                file.root.lock().unwrap_or_else(PoisonError::into_inner).begin_again();
+                file.root.lock().begin_again();
             }
             let hash = self.context.hash_plan.object(object, size);
             let unverified = UnverifiedBytes { total: &self.context.session.tally.unverified, bytes: 0 };
@@ -226,7 +226,7 @@ impl<'a> LaneReceiver<'a> {
             let begin = Instant::now();
             hash.update(block);
             if let Some(file) = file {
-                file.root.lock().unwrap_or_else(PoisonError::into_inner).update(block);
+                file.root.lock().update(block);
             }
             let hashed = Instant::now();
             context.session.spent.hashing.add(hashed - begin);
@@ -271,7 +271,7 @@ impl<'a> LaneReceiver<'a> {
         context.session.spent.packed(len, payload);
         let begin = Instant::now();
         hash.update(block);
-        file.root.lock().unwrap_or_else(PoisonError::into_inner).update(block);
+        file.root.lock().update(block);
         let hashed = Instant::now();
         context.session.spent.hashing.add(hashed - begin);
         let written = file.partial_file_for(&context.destination.dirs, *attempt).and_then(|partial_file| {
@@ -306,7 +306,7 @@ impl<'a> LaneReceiver<'a> {
             }
             context.session.spent.hashing.time(|| {
                 hash.update_zeros(step.len());
-                file.root.lock().unwrap_or_else(PoisonError::into_inner).update_zeros(step.len());
+                file.root.lock().update_zeros(step.len());
             });
             storage
                 .time(|| partial_file.clear(step))
@@ -324,7 +324,7 @@ impl<'a> LaneReceiver<'a> {
         let begin = Instant::now();
         let (digest, passed) = current.hash.finish();
         if let Some(file) = current.file.as_ref().filter(|_| end.stated != Stated::Abandoned) {
-            let mut root = file.root.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut root = file.root.lock();
             root.add(current.attempt, current.object, passed);
         }
         self.context.session.spent.hashing.add(begin.elapsed());

@@ -10,13 +10,13 @@ use haul_sys::metadata::{
     set_times_fd, set_xattr,
 };
 use haul_sys::{Stat, Timespec, filesystem, process, users};
+use parking_lot::Mutex;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
-use std::sync::{Mutex, PoisonError};
 
 /// Set-user-ID and set-group-ID bits, set only if both sides ask for them.
 const SET_ID_BITS: u32 = 0o6000;
@@ -207,7 +207,7 @@ fn id_of(
     if name.is_empty() {
         return number;
     }
-    let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut known = known.lock();
     if known.len() >= NAMES_MAX {
         // No real job has this many names. The limit keeps a peer that makes up names from filling
         // the memory.

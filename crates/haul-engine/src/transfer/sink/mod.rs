@@ -46,13 +46,14 @@ use lane_receiver::LaneReceiver;
 pub use leftovers::forget;
 use metadata::MetadataWriter;
 pub(super) use object_log::{SinkLog, SinkLogConfig};
+use parking_lot::{Mutex, MutexGuard};
 use partial_file::{Tag, stat_existing};
 pub use policy::SinkPolicy;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 use tasks::{Compare, Settle, Tasks};
 use update::{Decision, decide};
@@ -418,7 +419,7 @@ impl SinkContext<'_> {
     fn failed(&self, path: &[u8], here: bool, reason: &Reason) {
         let failure = || Failure { path: path.to_vec(), here, reason: reason.clone() };
         if here && reason.why.is_shortage() {
-            self.shortage.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert((failure(), 0)).1 += 1;
+            self.shortage.lock().get_or_insert((failure(), 0)).1 += 1;
         } else {
             self.session.report.failed(&failure());
         }
@@ -427,7 +428,7 @@ impl SinkContext<'_> {
     /// Reports the files for which there was no space, if the source did not end the session for
     /// this reason.
     fn report_shortage(&self) {
-        let shortage = self.shortage.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let shortage = self.shortage.lock().take();
         if let Some((mut failure, count)) = shortage {
             failure.reason.append(&format!("{count} files failed"));
             self.session.report.failed(&failure);
@@ -539,11 +540,11 @@ impl SinkContext<'_> {
                     FileKind::File { holes, .. } => holes,
                     _ => &none,
                 };
-                let hash = incoming.root.lock().unwrap_or_else(PoisonError::into_inner);
+                let hash = incoming.root.lock();
                 receipt.file(path, &stat, holes, *level, &hash);
             }
             Ended::Same => {
-                let digest = incoming.existing_digest.lock().unwrap_or_else(PoisonError::into_inner);
+                let digest = incoming.existing_digest.lock();
                 if let Some(digest) = *digest {
                     receipt.same_digest(path, &stat, digest);
                 }
@@ -581,7 +582,7 @@ impl SinkContext<'_> {
     }
 
     fn files(&self) -> MutexGuard<'_, HashMap<FileNumber, Arc<IncomingFile>>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+        self.files.lock()
     }
 }
 

@@ -6,10 +6,11 @@ use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{RenameMode, rename_at};
 use haul_sys::{Follow, stat};
 use icu_normalizer::DecomposingNormalizerBorrowed;
+use parking_lot::RwLock;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::{OnceLock, PoisonError, RwLock};
+use std::sync::OnceLock;
 
 /// Number of names read in one batch.
 const NAMES_AT_ONCE: usize = 256;
@@ -30,10 +31,10 @@ impl NameFolding {
     /// worker has put there.
     pub(super) fn create_name<T>(&self, name: &CStr, make: impl FnOnce() -> T) -> T {
         if ends_in_dot(name) {
-            let _alone = self.making.write().unwrap_or_else(PoisonError::into_inner);
+            let _alone = self.making.write();
             make()
         } else {
-            let _beside_others = self.making.read().unwrap_or_else(PoisonError::into_inner);
+            let _beside_others = self.making.read();
             make()
         }
     }

@@ -19,13 +19,14 @@ use haul_model::{Moment, Object, ObjectIndex, RelPath};
 use haul_proto::{FileNumber, JobOptions, Reason};
 use haul_sys::open::unlink_at;
 use haul_sys::{Stat, cache, stat};
+use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ffi::CString;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum number of incomplete files kept: four times those in progress. Bounds memory for paths.
@@ -108,7 +109,7 @@ struct CommitGuard<'a>(&'a SinkLog);
 
 impl Drop for CommitGuard<'_> {
     fn drop(&mut self) {
-        lock(&self.0.group).commit_in_progress = false;
+        self.0.group.lock().commit_in_progress = false;
         self.0.committed.notify_all();
     }
 }
@@ -246,13 +247,13 @@ impl SinkLog {
     /// Claims the path of a file in progress. Returns false if another file has claimed it: a
     /// source may send two files to one path.
     pub(super) fn claim(&self, path: &RelPath) -> bool {
-        lock(&self.in_progress).insert(path.clone())
+        self.in_progress.lock().insert(path.clone())
     }
 
     /// Releases a claimed path. The caller has renamed or removed the path's temporary file before,
     /// unless it is kept.
     pub(super) fn release(&self, path: &RelPath) {
-        lock(&self.in_progress).remove(path);
+        self.in_progress.lock().remove(path);
     }
 
     /// Returns the tag of the temporary name of a file of this job.
@@ -272,7 +273,7 @@ impl SinkLog {
         // A new file is created under its temporary name, so its birth time counts. A file written
         // in place changes, so its change time counts.
         let at = moment(found.btime.filter(|_| !in_place).unwrap_or(found.ctime));
-        let begun = lock(&self.begun);
+        let begun = self.begun.lock();
         if !self.resumes() || !begun.covers(at) {
             return None;
         }
@@ -312,7 +313,7 @@ impl SinkLog {
 
     /// Records that the source has offered the path.
     pub(super) fn mark_seen(&self, path: &RelPath) {
-        lock(&self.unseen).remove(path);
+        self.unseen.lock().remove(path);
     }
 
     /// Adds a received and verified object to the group.
@@ -324,7 +325,7 @@ impl SinkLog {
         (incoming, partial_file): (Arc<IncomingFile>, Arc<PartialFile>),
     ) {
         incoming.mark_kept();
-        let mut group = lock(&self.group);
+        let mut group = self.group.lock();
         group.is_due |= group.group_timer.add(object.range.len());
         group.since.get_or_insert_with(Instant::now);
         let waiting = group.files.entry((number, attempt)).or_insert_with(|| PendingFile {
@@ -341,13 +342,14 @@ impl SinkLog {
 
     /// Returns true if a thread that adds objects has to wait.
     pub(super) fn is_full(&self) -> bool {
-        lock(&self.group).is_full()
+        self.group.lock().is_full()
     }
 
     /// Waits at most `within` until the group accepts more objects. Returns true if it does.
     pub(super) fn wait_for_capacity(&self, within: Duration) -> bool {
-        let waited = self.committed.wait_timeout_while(lock(&self.group), within, |group| group.is_full());
-        !waited.unwrap_or_else(PoisonError::into_inner).0.is_full()
+        let mut group = self.group.lock();
+        self.committed.wait_while_for(&mut group, |group| group.is_full(), within);
+        !group.is_full()
     }
 
     /// Records that a file is complete under its final name.
@@ -368,7 +370,7 @@ impl SinkLog {
         self.last_heartbeat.store(passed, Ordering::Relaxed);
         let there = Moment { sec: at.sec.saturating_add(passed), ..at };
         // Ignore an error: the next call, a second later, tries again.
-        let _ = lock(&self.begun).heartbeat(self.log_writer.home(), there.max(log::now()));
+        let _ = self.begun.lock().heartbeat(self.log_writer.home(), there.max(log::now()));
     }
 
     /// Deletes the log entries of a file that did not arrive and of which nothing is kept.
@@ -405,13 +407,13 @@ impl SinkLog {
     /// Ends [`SinkLog::run`], which first commits the remaining objects.
     pub(super) fn finish(&self) {
         self.is_over.store(true, Ordering::Relaxed);
-        drop(lock(&self.group));
+        drop(self.group.lock());
         self.due.notify_all();
     }
 
     /// Returns the next due group, which can be empty, and true if no group follows.
     fn next_group(&self) -> (Vec<PendingFile>, bool) {
-        let mut group = lock(&self.group);
+        let mut group = self.group.lock();
         // Read under the lock: `over` takes the lock before it wakes this thread.
         let is_over = || self.is_over.load(Ordering::Relaxed);
         let is_due = |group: &PendingGroup| {
@@ -419,7 +421,7 @@ impl SinkLog {
             is_over() || group.is_due || is_late
         };
         if !is_due(&group) {
-            group = self.due.wait_timeout(group, POLL_INTERVAL).unwrap_or_else(PoisonError::into_inner).0;
+            self.due.wait_for(&mut group, POLL_INTERVAL);
         }
         if !is_due(&group) {
             return (Vec::new(), false);
@@ -474,7 +476,7 @@ impl SinkLog {
     /// Reports each error once.
     pub(super) fn report_once(&self, report: &dyn Report, error: &LogError) {
         let text = error.to_string();
-        if lock(&self.reported_errors).insert(text.clone()) {
+        if self.reported_errors.lock().insert(text.clone()) {
             report.note(&format!(
                 "{text}; objects that are not logged will be sent again if the job is interrupted"
             ));
@@ -493,7 +495,7 @@ impl SinkLog {
         let has_arrived = self.received_files.load(Ordering::Relaxed) > 0 && self.resumes_within_files;
         let has_done = has_arrived || self.has_earlier_run;
         if is_finished {
-            let unseen = std::mem::take(&mut *lock(&self.unseen));
+            let unseen = std::mem::take(&mut *self.unseen.lock());
             unseen.iter().for_each(|path| self.remove(&destination.dirs, path));
             if self.has_earlier_run {
                 // Ignore an error, as in `remove`.
@@ -514,7 +516,7 @@ impl SinkLog {
     /// Removes the session's lock file. Call this when no file is in progress, before the end is
     /// reported.
     pub(super) fn remove_session_lock(&self) {
-        if let Some(session_lock) = lock(&self.session_lock).take() {
+        if let Some(session_lock) = self.session_lock.lock().take() {
             session_lock.release();
         }
     }
@@ -528,7 +530,9 @@ impl SinkLog {
             let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
             path[..end] == *directory
         };
-        let mut stay: HashSet<CString> = lock(&self.in_progress)
+        let mut stay: HashSet<CString> = self
+            .in_progress
+            .lock()
             .iter()
             .filter(|path| is_in(path))
             .map(|path| self.tag(path).name())
@@ -566,10 +570,6 @@ fn subject(incoming: &IncomingFile, sink: &Stat) -> Subject {
         bytes.extend_from_slice(&part.to_le_bytes());
     }
     Subject { path: incoming.path.clone(), source, sink: Identity::of(&bytes) }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -13,11 +13,12 @@ use haul_sys::metadata::{set_mode_fd, set_owner_fd};
 use haul_sys::open::{create_new_at, open_regular_at, unlink_at};
 use haul_sys::sparse::{self, Support};
 use haul_sys::{FileKind, Follow, Stat, cache, filesystem, process, stat, transfer};
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::sync::{Arc, OnceLock};
 
 /// Mode of an incomplete file: no other user may read it.
 const TEMPORARY_MODE: u32 = 0o600;
@@ -305,7 +306,7 @@ impl PartialFile {
 
     /// Returns true while another thread syncs the file.
     pub(super) fn is_syncing(&self) -> bool {
-        matches!(self.sync_failure.try_lock(), Err(TryLockError::WouldBlock))
+        self.sync_failure.is_locked()
     }
 
     /// Returns true if a later run can resume from the file: it has its temporary name, and its
@@ -315,7 +316,7 @@ impl PartialFile {
     }
 
     fn sync_failure(&self) -> MutexGuard<'_, Option<i32>> {
-        self.sync_failure.lock().unwrap_or_else(PoisonError::into_inner)
+        self.sync_failure.lock()
     }
 
     /// Returns the open file, to set its metadata.

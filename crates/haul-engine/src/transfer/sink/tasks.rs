@@ -25,8 +25,8 @@ use haul_model::{Level, Object};
 use haul_proto::sink::Event;
 use haul_proto::{Close, FileNumber, Reason};
 use haul_sys::open;
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// Maximum number of waiting [`Settle`] tasks before lanes must wait: objects of 16 GiB (at 4 MiB
@@ -112,8 +112,8 @@ impl<T> Queue<T> {
 
     fn take<R>(&self, take: impl FnOnce(&mut VecDeque<T>) -> Option<R>) -> Option<R> {
         let is_idle = |waiting: &mut QueueState<T>| waiting.tasks.is_empty() && !waiting.is_over;
-        let waited = self.added.wait_while(self.state(), is_idle);
-        let mut waiting = waited.unwrap_or_else(PoisonError::into_inner);
+        let mut waiting = self.state();
+        self.added.wait_while(&mut waiting, is_idle);
         if waiting.tasks.is_empty() {
             return None;
         }
@@ -137,12 +137,13 @@ impl<T> Queue<T> {
     /// the case.
     fn wait_until_below(&self, tasks: usize, within: Duration) -> bool {
         let is_above = |waiting: &mut QueueState<T>| waiting.tasks.len() >= tasks;
-        let waited = self.taken.wait_timeout_while(self.state(), within, is_above);
-        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+        let mut waiting = self.state();
+        self.taken.wait_while_for(&mut waiting, is_above, within);
+        !is_above(&mut waiting)
     }
 
     fn state(&self) -> MutexGuard<'_, QueueState<T>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 }
 

@@ -7,8 +7,8 @@ use haul_model::RelPath;
 use haul_proto::limits::{LISTS_AHEAD, NAMES_PER_LIST};
 use haul_proto::{Fate, Named};
 use haul_sys::FileKind;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Both kinds that a name can have for the filter.
 const KINDS: [FileKind; 2] = [FileKind::Regular, FileKind::Directory];
@@ -29,7 +29,7 @@ impl SourceContext<'_> {
     /// Records the end of the walk, and the operands beneath which it found nothing.
     pub(super) fn walked(&self, sent_nothing: HashSet<Vec<u8>>) {
         if !self.options.delete_all {
-            *self.fates.sent_nothing.lock().unwrap_or_else(PoisonError::into_inner) = sent_nothing;
+            *self.fates.sent_nothing.lock() = sent_nothing;
         }
     }
 
@@ -44,7 +44,7 @@ impl SourceContext<'_> {
         if !self.roots.are_without(path) {
             return Fate::Stays;
         }
-        let sent_nothing = self.fates.sent_nothing.lock().unwrap_or_else(PoisonError::into_inner);
+        let sent_nothing = self.fates.sent_nothing.lock();
         let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
         if sent_nothing.contains(&b""[..]) || sent_nothing.contains(first) {
             Fate::Guarded
@@ -93,7 +93,7 @@ impl SourceContext<'_> {
     }
 
     fn positions(&self) -> MutexGuard<'_, Positions> {
-        self.fates.positions.lock().unwrap_or_else(PoisonError::into_inner)
+        self.fates.positions.lock()
     }
 }
 

@@ -21,8 +21,8 @@ use haul_proto::{
 };
 use haul_sys::{sparse, transfer};
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Number of bytes that are read, hashed and written to the lane at a time. They stay in the
@@ -249,7 +249,7 @@ impl<'a> LaneSender<'a> {
             Some((_, digest)) => hash_plan.object_known(object, facts.size(), digest),
             None => hash_plan.object(object, facts.size()),
         };
-        let mut root = source_file.root.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut root = source_file.root.lock();
         root.set_attempt(attempt);
         if object.index.0 == 0 {
             root.begin_again();
@@ -412,7 +412,7 @@ impl<'a> LaneSender<'a> {
         }
         let begin = Instant::now();
         let (digest, passed) = hash.finish();
-        source_file.root.lock().unwrap_or_else(PoisonError::into_inner).add(attempt, object, passed);
+        source_file.root.lock().add(attempt, object, passed);
         self.context.session.spent.hashing.add(begin.elapsed());
         match digest {
             Some(digest) if self.context.hash_plan.sends_object_digests() => Stated::Digest(digest),
@@ -447,8 +447,7 @@ impl<'a> LaneSender<'a> {
                     waybill.iter_mut().for_each(|hasher| hasher.update(bytes));
                     tick();
                 })?;
-                *source_file.same.lock().unwrap_or_else(PoisonError::into_inner) =
-                    waybill.map(Hasher::finish);
+                *source_file.same.lock() = waybill.map(Hasher::finish);
                 // Thousands of files may wait for the sink.
                 source_file.close();
                 Ok(vec![digest])
@@ -456,11 +455,7 @@ impl<'a> LaneSender<'a> {
             Some(objects) => {
                 let hash = |object: Object| {
                     let digest = file_hasher.keyed(&file, object.range, |_| tick())?;
-                    source_file
-                        .root
-                        .lock()
-                        .unwrap_or_else(PoisonError::into_inner)
-                        .tell(object.index, &digest);
+                    source_file.root.lock().tell(object.index, &digest);
                     Ok(digest)
                 };
                 objects.into_iter().map(hash).collect()
@@ -561,7 +556,7 @@ fn read(context: &SourceContext<'_>, file: &OwnedFd, at: u64, block: &mut [u8]) 
 fn with_root(close: Close, source_file: &SourceFile) -> Close {
     match close {
         Close::Read { size, mtime, root: None } => {
-            let root = source_file.root.lock().unwrap_or_else(PoisonError::into_inner);
+            let root = source_file.root.lock();
             Close::Read { size, mtime, root: root.finish(size) }
         }
         other => other,

@@ -33,13 +33,14 @@ use haul_proto::{
 };
 use haul_sys::Stat;
 use lane_sender::LaneSender;
+use parking_lot::{Mutex, MutexGuard};
 use source_file::SourceFile;
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use walk::{Directories, Walker};
 
@@ -171,7 +172,7 @@ impl SourceContext<'_> {
         match command {
             Command::Synced { file, level, objects } => {
                 if let Some(source_file) = self.source_file(file) {
-                    let mut counted = source_file.counted.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut counted = source_file.counted.lock();
                     // An object is counted when it reaches its first level.
                     if *counted.1.get_or_insert(level) == level {
                         let bytes = self
@@ -205,7 +206,7 @@ impl SourceContext<'_> {
     /// Counts objects that an earlier run transferred and that need not be sent.
     fn count_present(&self, file: FileNumber, objects: &haul_proto::Runs) {
         let Some(source_file) = self.source_file(file) else { return };
-        let mut counted = source_file.counted.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counted = source_file.counted.lock();
         // Objects reported after a lane was lost were transferred by this run.
         if *counted == (0, None) {
             counted.0 = self.bytes_of(&source_file, objects);
@@ -230,7 +231,7 @@ impl SourceContext<'_> {
     }
 
     fn file_done(&self, number: FileNumber, outcome: &Ended, here: bool) {
-        let source_file = self.files.lock().unwrap_or_else(PoisonError::into_inner).remove(&number);
+        let source_file = self.files.lock().remove(&number);
         let Some(source_file) = source_file else { return };
         match outcome {
             // The reason for the end of the session counts these files.
@@ -244,7 +245,7 @@ impl SourceContext<'_> {
                 self.session.report.failed(&Failure { path, here, reason: reason.clone() });
             }
             outcome => {
-                let counted = source_file.counted.lock().unwrap_or_else(PoisonError::into_inner).0;
+                let counted = source_file.counted.lock().0;
                 if source_file.item.facts.kind == haul_sys::FileKind::Regular {
                     if *outcome == Ended::Same {
                         self.count_reused(source_file.item.facts.size);
@@ -267,16 +268,16 @@ impl SourceContext<'_> {
     /// Writes the waybill entry of a name that arrived.
     fn record_in_waybill(&self, source_file: &SourceFile, outcome: &Ended) {
         let Some(receipt) = self.session.receipt else { return };
-        let kind = source_file.kind.lock().unwrap_or_else(PoisonError::into_inner);
+        let kind = source_file.kind.lock();
         let Some(kind) = &*kind else { return };
         let (path, stat) = (&source_file.item.path, &source_file.item.facts);
         match (outcome, kind) {
             (Ended::Done(level), FileKind::File { holes, .. }) => {
-                let hash = source_file.root.lock().unwrap_or_else(PoisonError::into_inner);
+                let hash = source_file.root.lock();
                 receipt.file(path, stat, holes, *level, &hash);
             }
             (Ended::Same, FileKind::File { .. }) => {
-                if let Some(digest) = *source_file.same.lock().unwrap_or_else(PoisonError::into_inner) {
+                if let Some(digest) = *source_file.same.lock() {
                     receipt.same_digest(path, stat, digest);
                 }
             }
@@ -300,11 +301,11 @@ impl SourceContext<'_> {
     ) -> Result<Result<(), Reason>, E> {
         let mut next = 0;
         loop {
-            let missing = source_file.root.lock().unwrap_or_else(PoisonError::into_inner).missing(next);
+            let missing = source_file.root.lock().missing(next);
             let Some(object) = missing else { return Ok(Ok(())) };
             match file_hasher.late(file, object, source_file.item.facts.size) {
                 Ok(passed) => {
-                    source_file.root.lock().unwrap_or_else(PoisonError::into_inner).add_late(object, passed);
+                    source_file.root.lock().add_late(object, passed);
                 }
                 Err(reason) => return Ok(Err(reason)),
             }
@@ -356,7 +357,7 @@ impl SourceContext<'_> {
         mut alive: impl FnMut() -> Result<(), E>,
     ) -> Result<Result<bool, Reason>, E> {
         let size = source_file.item.facts.size;
-        let root = source_file.root.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let root = source_file.root.lock().clone();
         if root.is_serial() {
             return Ok(file_hasher.whole(file, size).map(|digest| Some(digest) == root.finish(size)));
         }
@@ -405,10 +406,10 @@ impl SourceContext<'_> {
     }
 
     fn source_file(&self, number: FileNumber) -> Option<Arc<SourceFile>> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner).get(&number).map(Arc::clone)
+        self.files.lock().get(&number).map(Arc::clone)
     }
 
     fn directories(&self) -> MutexGuard<'_, Directories> {
-        self.directories.lock().unwrap_or_else(PoisonError::into_inner)
+        self.directories.lock()
     }
 }

@@ -8,9 +8,10 @@ use haul_digest::Digest;
 use haul_model::{Level, Object};
 use haul_proto::{NewFile, Reason, Why};
 use haul_sys::{Contents, FileKind, Follow, Stat, Timespec, open, stat};
+use parking_lot::Mutex;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 /// Number of bytes after the current object to read ahead. Covers several objects of the usual
 /// size, so that the device has work for any number of lanes.
@@ -105,12 +106,12 @@ impl SourceFile {
     /// failed or the update rule left it. `root` creates the digests for a whole file of the new
     /// size. Returns the number of bytes not yet in the progress total.
     pub(super) fn set_sent_kind(&self, facts: &NewFile, root: impl FnOnce(u64) -> RootHash) -> u64 {
-        let mut own = self.root.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = self.root.lock();
         if own.geometry().len() != facts.size() {
             *own = root(facts.size());
         }
         drop(own);
-        let mut kind = self.kind.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kind = self.kind.lock();
         if let Some(kind) = kind.as_mut().filter(|kind| **kind != facts.kind) {
             *kind = facts.kind.clone();
         }
@@ -123,7 +124,7 @@ impl SourceFile {
     /// Returns [`Why::Changed`] if the file changed or another file has its name, and otherwise the
     /// error of the system call.
     pub(super) fn open(&self) -> Result<Arc<OwnedFd>, Reason> {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = self.file.lock();
         if let Some(file) = &*file {
             return Ok(Arc::clone(file));
         }
@@ -159,7 +160,7 @@ impl SourceFile {
 
     /// Closes the descriptor.
     pub(super) fn close(&self) {
-        *self.file.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        *self.file.lock() = None;
     }
 
     /// Checks the file again. Returns its metadata if size and modification time are still as

@@ -17,8 +17,8 @@ use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 /// Maximum time that an idle walk waits for the machine to change.
@@ -449,7 +449,7 @@ impl<'a> Walker<'a> {
             let (mut refused, mut alone) = (Vec::new(), None);
             context.session.monitor.update(|machine, _| {
                 // Insert the file before any worker can request it.
-                let mut all = context.files.lock().unwrap_or_else(PoisonError::into_inner);
+                let mut all = context.files.lock();
                 while machine.capacity() > 0
                     && let Some(PendingEntry { mut facts, source_file, mut first, replaces }) =
                         self.waiting.pop_front()

@@ -2,11 +2,12 @@
 
 use super::{WaitTimeout, Wire};
 use crate::lane::error::{LaneError, Operation};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::io::{self, IoSlice, Read};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Maximum number of unread bytes of one direction.
@@ -60,23 +61,20 @@ impl MemoryWire {
             if is_ready(&state) {
                 return Ok(state);
             }
-            state = match end.map(|end| end.saturating_duration_since(Instant::now())) {
+            match end.map(|end| end.saturating_duration_since(Instant::now())) {
                 Some(left) if left.is_zero() => {
                     return Err(doing.stalled(begin));
                 }
-                Some(left) => {
-                    let waited = queue.changed.wait_timeout(state, left);
-                    waited.unwrap_or_else(PoisonError::into_inner).0
-                }
-                None => queue.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
-            };
+                Some(left) => drop(queue.changed.wait_for(&mut state, left)),
+                None => queue.changed.wait(&mut state),
+            }
         }
     }
 }
 
 impl Queue {
     fn lock(&self) -> MutexGuard<'_, QueueState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock()
     }
 
     /// Changes the state and wakes the threads that wait for it.

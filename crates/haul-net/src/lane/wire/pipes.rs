@@ -2,12 +2,12 @@
 
 use super::{WaitTimeout, Wire, wait};
 use crate::lane::error::{LaneError, Operation};
+use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, ReadWriteFlags, pwritev2};
 use std::io::{self, IoSlice};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Bytes that a pipe accepts without blocking when poll(2) reports it as writable: `PIPE_BUF` of
 /// Linux.
@@ -36,7 +36,7 @@ impl PipeWire {
     }
 
     fn output(&self) -> MutexGuard<'_, Option<OwnedFd>> {
-        self.output.lock().unwrap_or_else(PoisonError::into_inner)
+        self.output.lock()
     }
 
     fn write_once(&self, slices: &[IoSlice<'_>]) -> Result<usize, Errno> {

@@ -3,10 +3,11 @@
 use crate::secret::random;
 use crate::udp::link::nanos;
 use haul_udp::{Controller as Rate, Time};
+use parking_lot::{Mutex, MutexGuard};
 use quinn_proto::RttEstimator;
 use quinn_proto::congestion::{Controller, ControllerFactory};
 use std::any::Any;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Window in bytes that never limits, and without which `quinn-proto` does not pace; and the one
@@ -55,7 +56,7 @@ impl FoundRate {
 
     fn lock(&self) -> MutexGuard<'_, State> {
         // The state is numbers, each of which is possible.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock()
     }
 
     /// Decides for the next transmission. Returns the number of bytes that may leave at once, 0 for
