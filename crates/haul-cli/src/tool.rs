@@ -75,7 +75,7 @@ pub(crate) enum Tool {
 }
 
 /// Names of checksum tools that the binary can be called by.
-const SUM_NAMES: [&str; 12] = [
+const SUM_NAMES: [&str; 11] = [
     "md5sum",
     "sha1sum",
     "sha224sum",
@@ -86,7 +86,6 @@ const SUM_NAMES: [&str; 12] = [
     "b3sum",
     "cksum",
     "sum",
-    "xxhsum",
     "msum",
 ];
 

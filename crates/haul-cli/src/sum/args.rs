@@ -151,13 +151,8 @@ pub(crate) enum Stop {
     Failure(String),
     /// The hint alone.
     Usage,
-    /// Text for standard error without the tool's name.
-    Words {
-        /// The text with its line ends.
-        text: String,
-        /// True if the text is an answer, so that the command succeeds.
-        well: bool,
-    },
+    /// Usage error with its line ends, without the tool's name.
+    Words(String),
 }
 
 /// Returns the output of `--version`.

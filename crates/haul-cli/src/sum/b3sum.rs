@@ -164,7 +164,7 @@ impl ParsedArgs {
             () if self.has(Opt::Tag) => Shape::Tagged,
             () => Shape::Untagged { binary: false },
         };
-        let format = Format { shape, zero: false, base64: false, family: tool.family, little_endian: false };
+        let format = Format { shape, zero: false, base64: false, family: tool.family };
         if let Some(job) = self.keyed(&files, format)? {
             return Ok(SumJob::Keyed(job));
         }
@@ -212,7 +212,7 @@ impl ParsedArgs {
 }
 
 fn said(text: &str) -> Stop {
-    Stop::Words { text: format!("{text}\n"), well: false }
+    Stop::Words(format!("{text}\n"))
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 
 mod b3sum;
 mod report;
-mod xxhsum;
 
 pub(super) use b3sum::in_rust;
 
@@ -30,9 +29,6 @@ use std::sync::atomic::AtomicBool;
 /// Read size for a list, in bytes.
 const LIST_BYTES: usize = 64 << 10;
 
-/// Maximum length of a line for xxhsum, in bytes without the line end.
-const XXHSUM_LINE_MAX: usize = (32 << 10) - 2;
-
 /// Read size of b3sum. If a line of a list on standard input names standard input, its file lacks
 /// the bytes already read for the list.
 const B3SUM_BYTES: usize = 8 << 10;
@@ -58,8 +54,6 @@ pub(crate) enum ListTool {
     Gnu(GnuRules),
     /// b3sum.
     B3sum,
-    /// xxhsum; `little_endian` is true if digests without a tag have their lowest byte first.
-    Xxhsum { little_endian: bool },
 }
 
 /// Output options.
@@ -96,7 +90,6 @@ impl CheckJob {
                 Box::new(report::Common::new(self, stop, out, &mut well))
             }
             ListTool::B3sum => Box::new(b3sum::Report::new(self, out, &mut well)),
-            ListTool::Xxhsum { .. } => Box::new(xxhsum::Report::new(self, out, &mut well)),
         };
         let lists = Lists::new(self, tool);
         run(&self.settings, lists, counters, stop, |mut ticket, outcome| {
@@ -136,8 +129,6 @@ enum ListFailure {
     Read(io::Error),
     /// A line that is not text, if the tool reads only text.
     NoText,
-    /// This line is longer than xxhsum reads.
-    TooLong(u64),
 }
 
 /// Work orders of a check: the lines of all lists.
@@ -178,7 +169,6 @@ enum LineMeaning {
         fails: bool,
     },
     NoText,
-    TooLong,
 }
 
 impl Orders for Lists<'_> {
@@ -205,9 +195,6 @@ impl Orders for Lists<'_> {
             list.line += 1;
             let read = match read_piece(&mut list.reader, end_of_line, &mut text) {
                 Ok(Piece::Whole) => self.read(&text),
-                Ok(Piece::TooLong) if matches!(self.job.reading, ListTool::Xxhsum { .. }) => {
-                    LineMeaning::TooLong
-                }
                 Ok(Piece::TooLong) => {
                     LineMeaning::Malformed { why: self.malformed(), fails: self.any.is_some() }
                 }
@@ -218,10 +205,6 @@ impl Orders for Lists<'_> {
                 LineMeaning::Remark => {}
                 LineMeaning::Claim(claim, shown) => return self.order(claim, shown),
                 LineMeaning::NoText => return Some(self.close(Some(ListFailure::NoText))),
-                LineMeaning::TooLong => {
-                    let line = self.open.as_ref()?.line;
-                    return Some(self.close(Some(ListFailure::TooLong(line))));
-                }
                 LineMeaning::Malformed { why, fails } => {
                     let (list, line) = self.place()?;
                     let ticket = Ticket::Malformed { list, line, why, fails };
@@ -262,11 +245,7 @@ impl<'a> Lists<'a> {
         let is_stdin = name == "-";
         let source: Box<dyn Read + Send> =
             if is_stdin { Box::new(Lists::stdin()?) } else { Box::new(File::open(name)?) };
-        let shown = match self.job.reading {
-            ListTool::Xxhsum { .. } => OsStr::new("stdin"),
-            _ => OsStr::new("standard input"),
-        };
-        let name = if is_stdin { shown.into() } else { name.into() };
+        let name = if is_stdin { OsStr::new("standard input").into() } else { name.into() };
         let room = if matches!(self.job.reading, ListTool::B3sum) { B3SUM_BYTES } else { LIST_BYTES };
         Ok(OpenList { name, reader: BufReader::with_capacity(room, source), line: 0, is_stdin })
     }
@@ -307,11 +286,6 @@ impl<'a> Lists<'a> {
                 Ok(Ok((claim, shown))) => LineMeaning::Claim(claim, Some(shown)),
                 Ok(Err(refusal)) => LineMeaning::Malformed { why: refusal.to_string(), fails: true },
                 Err(_) => LineMeaning::NoText,
-            },
-            ListTool::Xxhsum { .. } if line.len() > XXHSUM_LINE_MAX => LineMeaning::TooLong,
-            ListTool::Xxhsum { little_endian } => match super::line::xxhsum::read(line, *little_endian) {
-                Some(claim) => LineMeaning::Claim(claim, None),
-                None => self.skipped(),
             },
         }
     }
@@ -378,7 +352,6 @@ impl<'a> Lists<'a> {
             ListTool::Field(_) => format!("improperly formatted {}checksum line", self.tool.line_kind()),
             ListTool::Gnu(rules) => format!("improperly formatted {} checksum line", rules.kind(&self.gnu)),
             ListTool::B3sum => Refusal::Form.to_string(),
-            ListTool::Xxhsum { .. } => "Error: Improperly formatted checksum line.".to_owned(),
         }
     }
 
@@ -396,11 +369,7 @@ impl<'a> Lists<'a> {
                 algorithms.push(algorithm);
             }
         }
-        // For xxhsum, "-" in a list is a file of that name.
-        let is_stdin = match self.job.reading {
-            ListTool::Xxhsum { .. } => claim.path == "stdin",
-            _ => claim.path == "-",
-        };
+        let is_stdin = claim.path == "-";
         let source = match is_stdin {
             true if std::mem::replace(&mut self.stdin_taken, true) => Source::StdinAgain,
             true => Source::Stdin,
@@ -421,14 +390,10 @@ impl<'a> Lists<'a> {
     }
 
     /// Hashes the rest of standard input before the next line is read. If the list comes from
-    /// standard input, b3sum's hash lacks the bytes already read for the list. xxhsum continues
-    /// after the line.
+    /// standard input, which only b3sum allows, its hash lacks the bytes already read for the list.
     fn hash_stdin(&mut self, task: &Task) -> Outcome {
         match &mut self.open {
-            Some(list) if list.is_stdin && matches!(self.job.reading, ListTool::B3sum) => {
-                hash_rest(list.reader.get_mut(), task)
-            }
-            Some(list) if list.is_stdin => hash_rest(&mut list.reader, task),
+            Some(list) if list.is_stdin => hash_rest(list.reader.get_mut(), task),
             _ => hash_rest_of_stdin(task),
         }
     }

@@ -1,6 +1,5 @@
 //! Formats of an output line.
 
-use super::line::xxhsum::turned;
 use super::{base64, personality::Family};
 use crate::json;
 use haul_digest::list::escape;
@@ -23,8 +22,6 @@ pub(crate) struct Format {
     pub(crate) base64: bool,
     /// Tool family whose behaviour applies where tools differ.
     pub(crate) family: Family,
-    /// True if digests of xxhsum have their lowest byte first.
-    pub(crate) little_endian: bool,
 }
 
 /// Shape of a line.
@@ -128,8 +125,7 @@ impl Format {
             let _ = write!(out, "{prefix}{text} {mark}");
             out.extend_from_slice(&name.bytes);
         } else {
-            let order = if self.little_endian { "_LE" } else { "" };
-            let _ = write!(out, "{}{order} (", algorithm.tag());
+            let _ = write!(out, "{} (", algorithm.tag());
             out.extend_from_slice(&name.bytes);
             let _ = write!(out, ") = {text}");
         }
@@ -165,7 +161,6 @@ impl Format {
         let bytes = path.as_bytes();
         let (escaped, bytes) = match self.family {
             _ if self.zero => (None, bytes.to_vec()),
-            Family::Xxhsum => (None, bytes.to_vec()),
             Family::B3sum => {
                 // b3sum prints names as text.
                 let text = path.to_string_lossy();
@@ -233,7 +228,6 @@ impl Format {
     }
 
     fn text(&self, digest: &Digest) -> String {
-        let digest = if self.little_endian { turned(digest).unwrap_or(*digest) } else { *digest };
         if self.base64 { base64::encode(digest.as_bytes()) } else { digest.to_string() }
     }
 

@@ -176,7 +176,6 @@ impl ParsedArgs {
             zero: self.zero,
             base64: self.base64,
             family: tool.family,
-            little_endian: false,
         };
         Ok(SumJob::Print(PrintJob {
             waybill: None,

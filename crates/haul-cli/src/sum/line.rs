@@ -1,12 +1,11 @@
 //! One line of a list of checksums.
 //!
 //! [`read_line`] reads what `haul sum` and msum print; [`any`] reads every other format for `haul
-//! sum`. [`gnu`], [`b3sum`] and [`xxhsum`] read exactly as those tools do.
+//! sum`. [`gnu`] and [`b3sum`] read exactly as those tools do.
 
 pub(crate) mod any;
 pub(crate) mod b3sum;
 pub(crate) mod gnu;
-pub(crate) mod xxhsum;
 
 use haul_digest::list::{Interpretation, unescape};
 use haul_digest::{Algorithm, Digest};

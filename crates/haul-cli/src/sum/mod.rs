@@ -1,5 +1,5 @@
-//! `haul sum`, also as md5sum, sha256sum, b3sum, cksum, xxhsum, msum and similar tools: prints and
-//! checks checksums.
+//! `haul sum`, also as md5sum, sha256sum, b3sum, cksum, msum and similar tools: prints and checks
+//! checksums.
 
 mod args;
 mod b3sum;
@@ -18,7 +18,6 @@ mod quote;
 mod resolve;
 mod store;
 mod waybill;
-mod xxhsum;
 
 use crate::console::this_command;
 use crate::interrupt::Interrupt;
@@ -47,7 +46,6 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
     let meaning = match tool.family {
         Family::Coreutils | Family::Cksum | Family::Sum => gnu::read(tool, args),
         Family::B3sum => b3sum::read(tool, args),
-        Family::Xxhsum => xxhsum::read(tool, args),
         _ => Args::read(tool, args).and_then(|args| resolve(tool, args).map_err(Stop::UsageError)),
     };
     match meaning {
@@ -67,9 +65,9 @@ pub(crate) fn run(name: &str, args: &[OsString]) -> ExitCode {
             eprintln!("{}: {text}\nTry '{} --help' for more information.", tool.name, tool.name);
             if tool.family == Family::B3sum { ExitCode::from(EXIT_USAGE_B3SUM) } else { ExitCode::FAILURE }
         }
-        Err(Stop::Words { text, well }) => {
+        Err(Stop::Words(text)) => {
             eprint!("{}", without_controls(&text));
-            exit(well)
+            ExitCode::FAILURE
         }
         Err(Stop::Usage) => {
             eprintln!("Try '{} --help' for more information.", tool.name);
@@ -232,13 +230,8 @@ fn print_all(
                     out.complain_of(&path, &error.to_string());
                 }
             }
-            let shown = match tool.family {
-                _ if path == "-" => OsStr::new(tool.stdin_name()),
-                Family::Xxhsum => xxhsum::shown(&path),
-                _ => path.as_os_str(),
-            };
             line.clear();
-            job.format.lines(shown, job.named, &sums, &mut line);
+            job.format.lines(&path, job.named, &sums, &mut line);
             out.line(&line);
         }
         // The end by a signal is reported once, at the end.
@@ -300,16 +293,9 @@ const ROTTED: &str = "rotted: the size and the time are those in the waybill, an
 
 /// Reports the reason why a file has no digest, in the tool's format.
 fn tell(tool: Personality, path: &OsStr, error: &SumError, out: &mut Output<'_>) {
-    match (tool.family, error) {
-        (Family::B3sum, _) => {
-            let why = check::in_rust(error);
-            out.complain(&without_controls(&format!("{}: {why}", path.to_string_lossy())));
-        }
-        (Family::Xxhsum, SumError::Open(why)) => {
-            let why = format!("': {}. ", haul_engine::sum::reason(why));
-            out.say_error_of(b"Error: Could not open '", xxhsum::shown(path), &why);
-        }
-        (Family::Xxhsum, _) => out.say_error_of(b"xxhsum: ", xxhsum::shown(path), &format!(": {error} ")),
-        _ => out.complain_of(path, &error.to_string()),
+    if tool.family == Family::B3sum {
+        let why = check::in_rust(error);
+        return out.complain(&without_controls(&format!("{}: {why}", path.to_string_lossy())));
     }
+    out.complain_of(path, &error.to_string());
 }

@@ -7,7 +7,6 @@ use haul_engine::sum::reason;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{self, BufWriter, IsTerminal, Write};
-use std::os::unix::ffi::OsStrExt;
 
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -91,15 +90,6 @@ impl<'a> Output<'a> {
     pub(crate) fn say_error(&mut self, line: &str) {
         self.flush();
         complain(format!("{line}\n").as_bytes());
-    }
-
-    /// Prints a line with a name in it. The name is unchanged except for escape characters, which
-    /// could affect a terminal.
-    pub(crate) fn say_error_of(&mut self, before: &[u8], name: &OsStr, after: &str) {
-        self.flush();
-        let name = name.as_bytes().iter().map(|&byte| if byte == 0x1b { b'?' } else { byte }).collect();
-        let line: Vec<u8> = [before.to_vec(), name, after.as_bytes().to_vec(), b"\n".to_vec()].concat();
-        complain(&line);
     }
 
     /// Ends the job at an error that ends the tool.

@@ -26,8 +26,6 @@ pub(crate) enum Family {
     Sum,
     /// `b3sum`.
     B3sum,
-    /// `xxhsum`.
-    Xxhsum,
     /// `msum`.
     Msum,
 }
@@ -47,7 +45,6 @@ impl Personality {
             "cksum" => known("cksum", Family::Cksum, Algorithm::Cksum),
             "sum" => known("sum", Family::Sum, Algorithm::Bsd),
             "b3sum" => known("b3sum", Family::B3sum, Algorithm::Blake3),
-            "xxhsum" => known("xxhsum", Family::Xxhsum, Algorithm::Xxh64),
             "msum" => known("msum", Family::Msum, Algorithm::Md5),
             _ => known("haul sum", Family::Haul, Algorithm::Blake3),
         }
@@ -62,11 +59,6 @@ impl Personality {
     /// they are remarks.
     pub(crate) fn reads_mutil_lines(self) -> bool {
         matches!(self.family, Family::Haul | Family::Msum)
-    }
-
-    /// Returns the name of standard input in output.
-    pub(crate) fn stdin_name(self) -> &'static str {
-        if self.family == Family::Xxhsum { "stdin" } else { "-" }
     }
 
     /// Returns the name of the digest in a message about a line: `MD5 ` for msum, empty for `haul

@@ -292,7 +292,7 @@ fn format(tool: Personality, args: &Args, algorithms: usize) -> Result<Format, S
         () if args.tag || (algorithms > 1 && !args.untagged) => Shape::Tagged,
         () => Shape::Untagged { binary: args.binary },
     };
-    Ok(Format { shape, zero: args.zero, base64: args.base64, family: tool.family, little_endian: false })
+    Ok(Format { shape, zero: args.zero, base64: args.base64, family: tool.family })
 }
 
 fn check_job(

@@ -89,6 +89,28 @@ fn b3sum_and_xxhsum_lists_are_recognized() {
 }
 
 #[test]
+fn xxhsum_lists_are_read_by_sum() {
+    let dir = folder();
+    for (kind, name) in [(0, "xxh32"), (1, "xxh64"), (2, "xxh3-128")] {
+        for (form, options) in [("", &["-a", name][..]), (" --tag", &[]), (" --tag --little-endian", &[])] {
+            let Some(list) = by_tool(dir.path(), &format!("xxhsum -H{kind}{form} digits a_b")) else {
+                return;
+            };
+            write(dir.path(), "list", list);
+            let mut sum = Command::new(env!("CARGO_BIN_EXE_haul"));
+            sum.args(["sum", "-c", "--strict"]).args(options).arg("list").current_dir(dir.path());
+            let output = sum.output().unwrap();
+            let out = String::from_utf8_lossy(&output.stdout).into_owned();
+            assert_eq!(
+                (output.status.code(), out.as_str()),
+                (Some(0), "digits: OK\na b: OK\n"),
+                "{name}{form}"
+            );
+        }
+    }
+}
+
+#[test]
 fn xrootd_lists_are_recognized() {
     assert_detected_as("xrdadler32 digits", &format!("{ONE_BLANK}: adler32"));
     assert_detected_as("xrdcrc32c a_b", &format!("{ONE_BLANK}: crc32c"));

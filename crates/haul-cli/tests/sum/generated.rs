@@ -133,7 +133,7 @@ const CKSUM_OPTIONS: &[&str] = &[
     "-t",
 ];
 
-const TOOLS: [Tool; 11] = [
+const TOOLS: [Tool; 10] = [
     Tool { name: "md5sum", algorithms: &[Algorithm::Md5], options: DIGEST_OPTIONS, checking: CHECK_OPTIONS },
     Tool {
         name: "sha1sum",
@@ -170,25 +170,6 @@ const TOOLS: [Tool; 11] = [
         algorithms: &[],
         options: &["-r", "-s", "--sysv", "--sys", "-x", "-rs", "--"],
         checking: &[],
-    },
-    Tool {
-        name: "xxhsum",
-        algorithms: &[Algorithm::Xxh32, Algorithm::Xxh64, Algorithm::Xxh3_64, Algorithm::Xxh3_128],
-        options: &[
-            "-H0",
-            "-H1",
-            "-H2",
-            "-H3",
-            "-H32",
-            "-H128",
-            "--tag",
-            "--little-endian",
-            "-q",
-            "-H",
-            "--",
-            "-qH2",
-        ],
-        checking: &["--quiet", "--status", "--strict", "--warn", "-w", "-cq", "--little-endian"],
     },
     Tool {
         name: "b3sum",
@@ -262,19 +243,17 @@ fn list_line(random: &mut Random, tool: &Tool) -> Vec<u8> {
     if algorithm == Algorithm::Blake2b && random.chance(40) {
         algorithm = Algorithm::Blake2bOf(Blake2bLen::new([1, 2, 32][random.index(3)]).unwrap());
     }
-    if random.chance(5) && !matches!(tool.name, "xxhsum" | "b3sum") {
+    if random.chance(5) && tool.name != "b3sum" {
         algorithm = STRANGE[random.index(STRANGE.len())];
     }
     let mut text = digest(algorithm, &bytes).to_string();
     if random.chance(15) {
         text = "0".repeat(text.len());
     }
-    let escapes = !matches!(tool.name, "xxhsum");
-    let escaped = escape(name).filter(|_| escapes);
+    let escaped = escape(name);
     let before = if escaped.is_some() && random.chance(90) { "\\" } else { "" };
     let name = escaped.unwrap_or_else(|| name.to_vec());
-    let tagged = algorithm == Algorithm::Xxh3_64 || random.chance(40);
-    let mut line = match tagged {
+    let mut line = match random.chance(40) {
         true => {
             // Some lines have the format of openssl.
             let (open, close): (&[u8], &[u8]) =
@@ -449,11 +428,9 @@ impl Case {
 }
 
 /// Returns the result without deliberate differences: the text of usage messages outside the
-/// coreutils, and the blanks with which xxhsum clears its progress.
+/// coreutils.
 pub(super) fn comparable(tool: &str, (status, out, err): Outcome) -> Outcome {
     let err = match tool {
-        "xxhsum" if err.starts_with("Wrong parameters") => "usage".to_owned(),
-        "xxhsum" => err.replace(&format!("\r{}\r", " ".repeat(70)), ""),
         "b3sum" if err.contains("try '--help'") || err.contains("Try 'b3sum --help'") => "usage".to_owned(),
         _ => err,
     };

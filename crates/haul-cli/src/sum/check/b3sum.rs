@@ -67,7 +67,6 @@ impl<'a, 'o> Report<'a, 'o> {
     fn end(&mut self, failure: &ListFailure) {
         let why = match failure {
             ListFailure::Open(error) | ListFailure::Read(error) => error.to_string(),
-            ListFailure::TooLong(line) => format!("line {line} is too long"),
             ListFailure::NoText => "stream did not contain valid UTF-8".to_owned(),
         };
         (*self.well, self.over) = (false, true);

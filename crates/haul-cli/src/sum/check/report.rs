@@ -170,9 +170,7 @@ impl<'a, 'o> Common<'a, 'o> {
         if let Some(failure) = failure {
             let why = match failure {
                 ListFailure::Open(error) => reason(&error),
-                ListFailure::Read(_) | ListFailure::NoText | ListFailure::TooLong(_) => {
-                    "read error".to_owned()
-                }
+                ListFailure::Read(_) | ListFailure::NoText => "read error".to_owned(),
             };
             self.out.complain_of(list, &why);
             *self.well = false;
