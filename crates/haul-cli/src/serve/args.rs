@@ -143,12 +143,11 @@ pub(super) struct Args {
     /// ~/.local/state); DIR must be outside the served directory.
     #[arg(long, value_name = "DIR", help_heading = "Resume options")]
     state_dir: Option<PathBuf>,
-    /// Limit the logs of interrupted jobs to SIZE (default: 64M). Above SIZE, evict the oldest jobs
-    /// of the ticket that uses most, if it uses more than an equal share. A job without space for
-    /// its log restarts from the beginning.
+    /// Limit the logs of interrupted jobs to SIZE (default: 64M). Above SIZE, evict the least
+    /// recently used jobs, of whatever ticket. A job without its log restarts from the beginning.
     #[arg(long, value_name = "SIZE", help_heading = "Resume options")]
     log_quota: Option<String>,
-    /// Keep at most N interrupted jobs (default: 1000), shared like --log-quota; 0 keeps none.
+    /// Keep at most N interrupted jobs (default: 1000), evicted like for --log-quota; 0 keeps none.
     #[arg(long, value_name = "N", help_heading = "Resume options")]
     log_jobs: Option<usize>,
     /// Delete a job and its received data after TIME without activity (default: 14d).

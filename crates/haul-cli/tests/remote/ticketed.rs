@@ -274,8 +274,7 @@ fn a_job_is_invisible_to_other_tickets() {
 fn jobs_above_the_limit_are_not_logged_and_restart() {
     let desk = ServerFixture::new("log-jobs = 1");
     let server = desk.serve();
-    desk.cut_off("one.ticket", ":x");
-    let durable = desk.durable(&desk.jobs()[0], &desk.fixture.path("in/x/data"));
+    let running = desk.halted("one.ticket", ":x");
     // A second job is interrupted and starts again from the beginning: the server keeps nothing of
     // it, under either ticket.
     let slowly = format!("--rate={SLOWLY}");
@@ -293,6 +292,9 @@ fn jobs_above_the_limit_are_not_logged_and_restart() {
     assert_eq!(summary["bytes_of_earlier_runs"], 0, "{summary}");
     desk.assert_whole("y", 1);
     // The first job resumes, and then frees its slot for another job.
+    kill(running);
+    wait_until("the end of the session", || desk.jobs().iter().all(|job| is_unlocked(job)));
+    let durable = desk.durable(&desk.jobs()[0], &desk.fixture.path("in/x/data"));
     desk.finish(&desk.sending("one.ticket", ":x", &[]), durable, "out");
     desk.assert_whole("x", 0);
     desk.cut_off("other.ticket", ":z");

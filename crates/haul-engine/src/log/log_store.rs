@@ -1,7 +1,7 @@
 //! Shared log store of a server: limits on the size, count and age of the logs of many clients'
-//! jobs.
+//! jobs. If a limit is reached, the least recently used job without a session makes way; its client
+//! does not matter.
 
-use super::fair_share::{Answer, JobUsage, SpaceRequest, answer};
 use super::locked_job::jobs_folder;
 use super::{LogError, Target, list};
 use haul_log::objects::Identity;
@@ -66,6 +66,30 @@ impl fmt::Display for LogStoreLimit {
             }
         }
     }
+}
+
+/// Log space used by one job.
+#[derive(Clone, Debug)]
+struct JobUsage {
+    /// Size in bytes; 0 for a finished job, which no longer counts.
+    bytes: u64,
+    /// Number of sessions that run the job or wait for it.
+    sessions: u32,
+    /// Client that owns the job. All jobs without a known owner belong to one client.
+    client: Identity,
+    /// Time of the last use.
+    touched: SystemTime,
+}
+
+/// Answer to a request for log space.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Answer {
+    /// Granted.
+    Granted,
+    /// May be granted after the eviction of this job.
+    Without(Identity),
+    /// Refused because of this limit.
+    Full(LogStoreLimit),
 }
 
 /// Function that deletes a job below a state directory, including its files at the sink, which this
@@ -162,33 +186,32 @@ impl LogStore {
     /// Returns [`LogError::Full`] if a limit is reached.
     pub(crate) fn enter(self: &Arc<LogStore>, job: Identity, client: &[u8]) -> Result<Reservation, LogError> {
         let client = Identity::of(client);
-        self.grant(&SpaceRequest { job, client, bytes: JOB_BYTES }, |usage| {
+        self.grant(job, JOB_BYTES, |jobs| {
+            let none = JobUsage { bytes: 0, sessions: 0, client, touched: SystemTime::now() };
+            let usage = jobs.entry(job).or_insert(none);
             usage.bytes = usage.bytes.max(JOB_BYTES);
             usage.sessions += 1;
             usage.client = client;
         })?;
-        Ok(Reservation { log_store: Arc::clone(self), job, client })
+        Ok(Reservation { log_store: Arc::clone(self), job })
     }
 
-    /// Grants a request and calls `write_down` with the usage of its job. If a limit is reached,
-    /// evicts jobs of clients above their share.
+    /// Grants a job a size in bytes and calls `write_down`. If a limit is reached, evicts the least
+    /// recently used jobs.
     ///
     /// A request that does not increase the usage is always granted.
-    fn grant(&self, request: &SpaceRequest, write_down: impl FnOnce(&mut JobUsage)) -> Result<(), LogError> {
+    fn grant(
+        &self,
+        job: Identity,
+        bytes: u64,
+        write_down: impl FnOnce(&mut BTreeMap<Identity, JobUsage>),
+    ) -> Result<(), LogError> {
         let mut stay = BTreeSet::new();
         loop {
             let mut jobs = self.lock();
-            let has = jobs.get(&request.job).map_or(0, |usage| usage.bytes);
-            let found = if request.bytes <= has {
-                Answer::LogStore
-            } else {
-                answer(&jobs, &self.limits, request, &stay)
-            };
-            match found {
-                Answer::LogStore => {
-                    let touched = SystemTime::now();
-                    let none = JobUsage { bytes: 0, sessions: 0, client: request.client, touched };
-                    write_down(jobs.entry(request.job).or_insert(none));
+            match answer(&jobs, &self.limits, (job, bytes), &stay) {
+                Answer::Granted => {
+                    write_down(&mut jobs);
                     return Ok(());
                 }
                 Answer::Full(limit) => return Err(self.full(limit)),
@@ -242,7 +265,6 @@ impl LogStore {
 pub(crate) struct Reservation {
     log_store: Arc<LogStore>,
     job: Identity,
-    client: Identity,
 }
 
 impl Reservation {
@@ -252,8 +274,10 @@ impl Reservation {
     /// Returns [`LogError::Full`] if the limit does not allow the log to grow that far.
     pub(super) fn reserve(&self, lengths: impl Iterator<Item = u64>) -> Result<(), LogError> {
         let bytes = JOB_BYTES + lengths.map(in_blocks).sum::<u64>();
-        let request = SpaceRequest { job: self.job, client: self.client, bytes };
-        self.log_store.grant(&request, |usage| usage.bytes = bytes)
+        // The job of a session stays in the list.
+        self.log_store.grant(self.job, bytes, |jobs| {
+            jobs.entry(self.job).and_modify(|usage| usage.bytes = bytes);
+        })
     }
 
     /// Frees the space of a finished job whose log is deleted. This happens before its directory is
@@ -282,6 +306,38 @@ impl Drop for Reservation {
                 jobs.remove(&self.job);
             }
         }
+    }
+}
+
+/// Decides if a job may use this size in bytes, given the usage of all jobs. Evicts no job with a
+/// session and none in `stay`, and no job at all if the remaining ones would leave too little space.
+fn answer(
+    jobs: &BTreeMap<Identity, JobUsage>,
+    limits: &LogStoreLimits,
+    (job, bytes): (Identity, u64),
+    stay: &BTreeSet<Identity>,
+) -> Answer {
+    let has = jobs.get(&job).map_or(0, |usage| usage.bytes);
+    if bytes <= has {
+        return Answer::Granted;
+    }
+    let others = || jobs.iter().filter(|(id, usage)| **id != job && usage.bytes > 0);
+    let may_go = |(id, usage): &(&Identity, &JobUsage)| usage.sessions == 0 && !stay.contains(*id);
+    let sum = |all: &mut dyn Iterator<Item = (&Identity, &JobUsage)>| {
+        all.fold(bytes, |sum, (_, usage)| sum.saturating_add(usage.bytes))
+    };
+    let stays = || others().filter(|other| !may_go(other));
+    let (limit, is_hopeless) = if has == 0 && others().count() >= limits.jobs {
+        (LogStoreLimit::Jobs(limits.jobs), stays().count() >= limits.jobs)
+    } else if sum(&mut others()) > limits.bytes {
+        (LogStoreLimit::Bytes(limits.bytes), sum(&mut stays()) > limits.bytes)
+    } else {
+        return Answer::Granted;
+    };
+    let oldest = others().filter(may_go).min_by_key(|(_, usage)| usage.touched);
+    match oldest {
+        Some((id, _)) if !is_hopeless => Answer::Without(*id),
+        _ => Answer::Full(limit),
     }
 }
 

@@ -16,8 +16,7 @@
 //! ```
 //!
 //! A [`LogStore`] limits the space that the jobs of many clients use together; a server keeps it in
-//! `STATE/serve`. The module `fair_share` selects the job that is evicted when the space is used
-//! up.
+//! `STATE/serve`, and evicts the least recently used job when the space is used up.
 //!
 //! A command that is only listed takes a [`LockedJob`] and begins a [`RecordWriter`]. A command
 //! with an object log passes the hold to a [`LogWriter`]. A command whose short runs leave no files
@@ -26,7 +25,6 @@
 pub(crate) mod command;
 mod deferred_record;
 mod error;
-mod fair_share;
 mod folder;
 mod group_timer;
 pub(crate) mod job_lock;

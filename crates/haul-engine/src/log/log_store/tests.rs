@@ -53,6 +53,17 @@ fn keep_for(log_store: &Arc<LogStore>, client: &[u8], number: u8) -> Result<LogW
     Ok(log_writer)
 }
 
+/// Sets the time of the last use of a job to some seconds ago.
+fn touch(log_store: &LogStore, number: u8, ago: u64) {
+    let at = SystemTime::now() - Duration::from_secs(ago);
+    for name in ["lock", "begun"] {
+        let opened = File::options().write(true).open(log_store.home(id(number)).join(name));
+        if let Ok(file) = opened {
+            file.set_modified(at).unwrap();
+        }
+    }
+}
+
 /// Finishes a job like a session does.
 fn finish(log_writer: LogWriter) {
     Target::remove(log_writer.home()).unwrap();
@@ -86,8 +97,9 @@ fn jobs_count_until_they_finish() {
     let three = keep_for(&log_store, b"client", 3).unwrap();
     two.close().unwrap();
     three.close().unwrap();
-    assert!(keep(&log_store, 4).is_err(), "resumable jobs count");
-    assert!(keep(&open(&home, limits(1 << 20, 2)), 4).is_err(), "by the next process as well");
+    assert_eq!(log_store.jobs_of(b"client"), [id(2), id(3)], "resumable jobs count");
+    let again = open(&home, limits(1 << 20, 2));
+    assert_eq!(again.jobs_of(b"client"), [id(2), id(3)], "by the next process as well");
     finish(keep(&log_store, 2).unwrap());
     keep(&log_store, 4).unwrap().finish().unwrap();
     assert_eq!(log_store.jobs_of(b"client"), [id(3)]);
@@ -127,48 +139,84 @@ fn only_long_unused_idle_jobs_expire() {
     let mut kept = kept.into_iter();
     let running = kept.next().unwrap();
     kept.for_each(|log_writer| log_writer.close().unwrap());
-    let touch = |number: u8, ago: u64| {
-        let lock = log_store.home(id(number)).join("lock");
-        let at = SystemTime::now() - Duration::from_secs(ago);
-        File::options().write(true).open(lock).unwrap().set_modified(at).unwrap();
-    };
     assert!(log_store.expired().unwrap().is_empty());
-    [1, 2].into_iter().for_each(|number| touch(number, 7200));
-    touch(3, 1800);
+    [1, 2].into_iter().for_each(|number| touch(&log_store, number, 7200));
+    touch(&log_store, 3, 1800);
     assert_eq!(log_store.expired().unwrap(), [id(2)], "one is running, one was touched");
     running.close().unwrap();
-    touch(1, 7200);
+    touch(&log_store, 1, 7200);
     assert_eq!(log_store.expired().unwrap(), [id(1), id(2)]);
 }
 
+/// Returns the answer for a job of this size. The jobs have a number, a size and an idle time in
+/// seconds; `None` for an active job.
+fn asked(of: &[(u8, u64, Option<u64>)], limits: LogStoreLimits, request: (u8, u64), stay: &[u8]) -> Answer {
+    let usage = |&(job, bytes, ago): &(u8, u64, Option<u64>)| {
+        let touched = SystemTime::UNIX_EPOCH + Duration::from_secs(1000 - ago.unwrap_or(0));
+        (id(job), JobUsage { bytes, sessions: u32::from(ago.is_none()), client: UNKNOWN, touched })
+    };
+    let stay = stay.iter().map(|&number| id(number)).collect();
+    answer(&of.iter().map(usage).collect(), &limits, (id(request.0), request.1), &stay)
+}
+
 #[test]
-fn idle_jobs_above_the_share_are_evicted_and_running_jobs_stay() {
+fn the_least_recently_used_job_makes_way_for_a_new_one() {
+    let full = Answer::Full(LogStoreLimit::Jobs(4));
+    let four = [(1, 9, Some(10)), (2, 9, Some(30)), (3, 9, None), (4, 9, Some(20))];
+    let few = |jobs: &[_], request, stay: &[u8]| asked(jobs, limits(1 << 30, 4), request, stay);
+    assert_eq!(few(&four, (5, 1), &[]), Answer::Without(id(2)));
+    assert_eq!(few(&four, (5, 1), &[2]), Answer::Without(id(4)), "another process holds the oldest job");
+    assert_eq!(few(&four, (5, 1), &[2, 4, 1]), full);
+    assert_eq!(few(&four, (1, 10), &[]), Answer::Granted, "an existing job needs no additional space");
+    let ended = [(1, 0, Some(10)), four[1], four[2], four[3]];
+    assert_eq!(few(&ended, (5, 1), &[]), Answer::Granted, "a finished job does not count");
+    assert_eq!(asked(&[], limits(1 << 30, 0), (5, 1), &[]), Answer::Full(LogStoreLimit::Jobs(0)));
+}
+
+#[test]
+fn jobs_make_way_only_if_the_space_then_suffices() {
+    let full = Answer::Full(LogStoreLimit::Bytes(100));
+    let three = [(1, 50, Some(5)), (2, 10, Some(9)), (3, 30, None)];
+    let few = |request, stay: &[u8]| asked(&three, limits(100, 9), request, stay);
+    assert_eq!(few((3, 40), &[]), Answer::Granted);
+    assert_eq!(few((3, 41), &[]), Answer::Without(id(2)));
+    assert_eq!(few((3, 100), &[]), Answer::Without(id(2)));
+    assert_eq!(few((3, 101), &[]), full, "more than the limit");
+    assert_eq!(few((4, 70), &[]), Answer::Without(id(2)));
+    assert_eq!(few((4, 71), &[]), full, "a job in use stays");
+    assert_eq!(few((4, 21), &[1]), full);
+    assert_eq!(few((1, 50), &[]), Answer::Granted, "a request for no more than a job has");
+}
+
+#[test]
+fn the_oldest_idle_jobs_of_all_clients_are_evicted_and_running_jobs_stay() {
     let home = tempfile::tempdir().unwrap();
     let log_store = open(&home, limits(1 << 20, 4));
     for number in 1..=3 {
         keep_for(&log_store, b"many", number).unwrap().close().unwrap();
     }
     let running = keep_for(&log_store, b"many", 4).unwrap();
-    assert!(keep_for(&log_store, b"many", 5).is_err(), "a client does not evict its own jobs");
-    let first = keep_for(&log_store, b"few", 6).unwrap();
+    keep_for(&log_store, b"many", 5).unwrap().close().unwrap();
     assert!(!log_store.home(id(1)).exists(), "the oldest one is gone, from the disk as well");
-    keep_for(&log_store, b"few", 7).unwrap().close().unwrap();
-    assert!(keep_for(&log_store, b"few", 8).is_err(), "both have a half");
-    assert!(keep_for(&log_store, b"many", 1).is_err(), "it is a new job by now");
-    assert_eq!(log_store.jobs_of(b"many"), [id(3), id(4)]);
-    assert_eq!(log_store.jobs_of(b"few"), [id(6), id(7)]);
-    // The owners are still known after a restart.
-    drop((running, first));
+    let few = [6, 7, 8].map(|number| keep_for(&log_store, b"few", number).unwrap());
+    assert_eq!(log_store.jobs_of(b"many"), [id(4)]);
+    assert_eq!(log_store.jobs_of(b"few"), [id(6), id(7), id(8)]);
+    assert!(keep_for(&log_store, b"third", 9).is_err(), "all jobs are in use");
+    // The owners and the order are still known after a restart.
+    drop((running, few));
+    for (number, ago) in [(4, 10), (6, 30), (7, 40), (8, 20)] {
+        touch(&log_store, number, ago);
+    }
     let again = open(&home, limits(1 << 20, 4));
-    assert_eq!(again.jobs_of(b"many"), [id(3), id(4)]);
+    assert_eq!(again.jobs_of(b"many"), [id(4)]);
     keep_for(&again, b"third", 9).unwrap().close().unwrap();
-    assert_eq!(again.lock().len(), 4);
-    assert_eq!(again.jobs_of(b"third"), [id(9)]);
-    assert!(keep_for(&again, b"third", 10).is_err());
+    keep_for(&again, b"third", 10).unwrap().close().unwrap();
+    assert_eq!(again.jobs_of(b"few"), [id(8)]);
+    assert_eq!(again.jobs_of(b"third"), [id(9), id(10)]);
 }
 
 #[test]
-fn log_grows_into_space_that_others_use_above_their_share() {
+fn log_grows_into_the_space_of_idle_jobs() {
     let home = tempfile::tempdir().unwrap();
     let most = 4 * JOB_BYTES;
     let log_store = open(&home, limits(most, 99));
