@@ -15,7 +15,7 @@ use quinn::{
 };
 use rustix::net::sockopt;
 use rustix::time::{ClockId, clock_gettime};
-use rustls::pki_types::{PrivatePkcs8KeyDer, ServerName};
+use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection, StreamOwned};
 use std::error::Error;
 use std::io::{self, BufReader, IoSliceMut, Read, Write};
@@ -154,14 +154,12 @@ fn tls_by_rustls(protocol: &[u8]) -> Result<(rustls::ClientConfig, rustls::Serve
     let mut provider = rustls::crypto::aws_lc_rs::default_provider();
     provider.cipher_suites = vec![rustls::crypto::aws_lc_rs::cipher_suite::TLS13_AES_128_GCM_SHA256];
     let provider = Arc::new(provider);
-    let certificate = identity.certificate_der().to_vec();
-    let key = PrivatePkcs8KeyDer::from(identity.key_der().to_vec());
     let mut server = rustls::ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_no_client_auth()
-        .with_single_cert(vec![certificate.clone().into()], key.into())?;
+        .with_single_cert(vec![identity.certificate()], identity.key())?;
     let mut roots = rustls::RootCertStore::empty();
-    roots.add(certificate.into())?;
+    roots.add(identity.certificate())?;
     let mut client = rustls::ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
         .with_root_certificates(roots)

@@ -2,15 +2,13 @@
 //! the server renews.
 
 use aws_lc_rs::digest::{SHA256, digest};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use haul_net::{Identity, IdentityError};
 use parking_lot::RwLock;
-use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256};
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::crypto::aws_lc_rs::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject as _;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError as Invalid, RootCertStore};
@@ -21,6 +19,7 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use zeroize::Zeroizing;
 
 /// Validity of a self-signed certificate. Browsers accept a certificate by its hash for
 /// WebTransport only if it is valid for at most 14 days.
@@ -118,8 +117,8 @@ pub enum CertificateError {
     #[error("the certificate is not valid for {0} more days; check the clock of this host")]
     NotYetValid(u64),
     /// A certificate could not be created.
-    #[error("cannot create a certificate: {0}")]
-    NotMade(String),
+    #[error(transparent)]
+    NotMade(#[from] IdentityError),
 }
 
 impl GivenCertificate {
@@ -196,8 +195,7 @@ struct Current {
 
 /// A self-signed certificate.
 struct Made {
-    certificate: CertificateDer<'static>,
-    key: Vec<u8>,
+    identity: Identity,
     expires: SystemTime,
 }
 
@@ -291,41 +289,20 @@ impl fmt::Debug for CertificateStore {
 
 impl Made {
     fn new(names: &[String], now: SystemTime) -> Result<Made, CertificateError> {
-        let not_made = |error: rcgen::Error| CertificateError::NotMade(error.to_string());
-        // The library can be built to detect the CPU only when this function is called.
-        aws_lc_rs::init();
-        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).map_err(not_made)?;
-        let mut params = CertificateParams::new(names).map_err(not_made)?;
-        params.distinguished_name = DistinguishedName::new();
-        params.distinguished_name.push(DnType::CommonName, "haul serve --web");
         let expires = now + VALIDITY - EARLIER;
-        let epoch = rcgen::date_time_ymd(1970, 1, 1);
-        let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        params.not_before = epoch + since(now - EARLIER);
-        params.not_after = epoch + since(expires);
-        let certificate = params.self_signed(&key).map_err(not_made)?;
-        Ok(Made { certificate: certificate.der().clone(), key: key.serialize_der(), expires })
+        let identity = Identity::generate_for(names, "haul serve --web", now - EARLIER..expires)?;
+        Ok(Made { identity, expires })
     }
 
     fn usable(self) -> Result<Current, CertificateError> {
-        let key = PrivatePkcs8KeyDer::from(self.key);
-        usable(vec![self.certificate], key.into())
+        usable(vec![self.identity.certificate()], self.identity.key())
             .map_err(|error| CertificateError::NotUsable(error.to_string()))
     }
 
     /// Returns the text of the file.
-    fn to_text(&self, names: &[String]) -> String {
-        let mut text = format!("{HEAD} {} {}\n", seconds(self.expires), names.join(" "));
-        for (label, bytes) in [("CERTIFICATE", &self.certificate[..]), ("PRIVATE KEY", &self.key)] {
-            text.push_str(&format!("-----BEGIN {label}-----\n"));
-            for line in STANDARD.encode(bytes).as_bytes().chunks(64) {
-                // Base64 is ASCII.
-                text.extend(line.iter().map(|byte| char::from(*byte)));
-                text.push('\n');
-            }
-            text.push_str(&format!("-----END {label}-----\n"));
-        }
-        text
+    fn to_text(&self, names: &[String]) -> Zeroizing<String> {
+        let head = format!("{HEAD} {} {}\n", seconds(self.expires), names.join(" "));
+        Zeroizing::new(head + &self.identity.to_pem())
     }
 }
 
@@ -386,12 +363,7 @@ fn kept(file: &Path, names: &[String], now: SystemTime) -> Option<Made> {
     if facts.mode() & 0o077 != 0 || !is_current || !words.eq(names.iter().map(String::as_str)) {
         return None;
     }
-    let certificate = CertificateDer::from_pem_slice(&bytes).ok()?;
-    let PrivateKeyDer::Pkcs8(key) = PrivateKeyDer::from_pem_slice(&bytes).ok()? else { return None };
-    let key = key.secret_pkcs8_der().to_vec();
-    let made = Made { certificate: certificate.clone(), key: key.clone(), expires };
-    made.usable().ok()?;
-    Some(Made { certificate, key, expires })
+    Some(Made { identity: Identity::from_pem(text).ok()?, expires })
 }
 
 fn make_and_keep(
@@ -492,8 +464,9 @@ mod tests {
         assert_eq!(made.expires + EARLIER, now() + VALIDITY);
         let expires = made.expires;
         // Two UTCTime values (tag 23, 13 characters) are the validity of an X.509 certificate.
+        let certificate = made.identity.certificate();
         let times: Vec<&[u8]> =
-            made.certificate.windows(15).filter(|at| at[..2] == [23, 13] && at[14] == b'Z').collect();
+            certificate.windows(15).filter(|at| at[..2] == [23, 13] && at[14] == b'Z').collect();
         let said = |at: usize| std::str::from_utf8(&times[at][2..]).expect("ASCII");
         assert_eq!((said(0), said(1)), ("270115070000Z", "270128070000Z"));
         assert_eq!(made.usable().expect("usable").expires, expires);

@@ -360,8 +360,7 @@ fn reusable_tickets_survive_a_server_restart() {
     let world = World::new(Encryption::Tls);
     let ticket = world.ticket(Uses::Lasting);
     let identity = world.identity.as_ref().expect("one");
-    let key = identity.key_der().to_vec().into();
-    let stored = Identity::from_stored(identity.certificate_der().to_vec(), key).expect("the same");
+    let stored = Identity::from_pem(&identity.to_pem()).expect("the same");
     let tickets = world.tickets.clone();
     drop(world);
     let anywhere = ["127.0.0.1:0".parse().expect("an address")];
