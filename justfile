@@ -32,6 +32,10 @@ bench *ARGS:
 bench-network *ARGS:
     scripts/bench.sh network {{ARGS}}
 
+# The corruptions that each checksum misses: docs/undetected-damage.md.
+undetected-damage *ARGS:
+    cargo run --release --quiet -p haul-lab -- undetected-damage {{ARGS}}
+
 # Licences, advisories and duplicates (needs cargo-deny).
 deny:
     cargo deny check

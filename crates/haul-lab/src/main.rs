@@ -3,6 +3,7 @@
 
 mod link;
 mod network;
+mod undetected_damage;
 
 use clap::{Parser, Subcommand};
 use haul_lab::bound::{self, BoundConfig};
@@ -51,6 +52,12 @@ enum Command {
         /// Folder of the repository.
         path: PathBuf,
     },
+    /// Show the corruptions that each checksum misses (docs/undetected-damage.md).
+    ///
+    /// Some corruptions are constructed for the weaknesses of Adler-32, of the CRCs and of XORed
+    /// block digests; others are random. The output shows which checksums detect each constructed
+    /// corruption, and how many random corruptions each checksum misses and is expected to miss.
+    UndetectedDamage(undetected_damage::Settings),
     /// Compare two trees; exit status 1 if they differ.
     Diff {
         /// First tree.
@@ -242,6 +249,9 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
                     writeln!(out, "{}:{finding}", path.join(&file).display())?;
                 }
             }
+        }
+        Command::UndetectedDamage(settings) => {
+            write!(out, "{}", undetected_damage::text(&settings))?;
         }
         Command::Diff { left, right, content, holes, limit } => {
             let facets = match (content, holes) {

@@ -140,9 +140,12 @@ impl Random {
     }
 }
 
-/// One step of splitmix64 (Steele, Lea and Flood 2014).
-fn splitmix64(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+/// Step of the state of splitmix64.
+pub const GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// Makes one step of splitmix64 (Steele, Lea and Flood 2014).
+pub fn splitmix64(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(GAMMA);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

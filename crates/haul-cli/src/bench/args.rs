@@ -1,6 +1,5 @@
 //! Options of `haul bench`, as typed and resolved.
 
-use super::blindness;
 use clap::Parser;
 use haul_digest::Algorithm;
 use haul_model::parse_size;
@@ -42,31 +41,12 @@ pub(super) struct Args {
     /// Measure for some seconds in total, with more noise
     #[arg(long)]
     quick: bool,
-    /// Show the corruptions that each checksum misses, instead of its speed
-    ///
-    /// Some corruptions are constructed for the weaknesses of Adler-32, of the CRCs and of XORed
-    /// block digests; others are random. The output shows which checksums detect each constructed
-    /// corruption, and how many random corruptions each checksum misses and is expected to miss.
-    #[arg(long, conflicts_with_all = ["file", "dir", "size", "block", "runs", "no_io", "svg"])]
-    blindness: bool,
-    /// Generate the data for --blindness from this seed
-    #[arg(long, value_name = "N", default_value_t = 1, requires = "blindness")]
-    seed: u32,
     /// Print one JSON object per measurement instead of tables
     #[arg(long)]
     json: bool,
     /// Write a plot of the rates to FILE (SVG)
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
-}
-
-/// Task of the command.
-#[derive(Debug)]
-pub(super) enum Task {
-    /// Measure the speed of checksums.
-    Speed(Settings),
-    /// Show the corruptions that checksums miss.
-    Blindness(blindness::Settings),
 }
 
 /// Figures to measure, and their parameters.
@@ -107,21 +87,7 @@ pub(super) const BLOCK_BYTES_MAX: usize = 64 << 20;
 
 impl Args {
     /// Resolves the options.
-    pub(super) fn resolve(self) -> Task {
-        if !self.blindness {
-            return Task::Speed(self.speed());
-        }
-        let algorithms = each_once(self.algorithms, &blindness::USUAL);
-        Task::Blindness(blindness::Settings {
-            algorithms,
-            seed: self.seed,
-            quick: self.quick,
-            json: self.json,
-        })
-    }
-
-    /// Resolves the options of a speed measurement.
-    pub(super) fn speed(self) -> Settings {
+    pub(super) fn resolve(self) -> Settings {
         let size = self.size.unwrap_or(if self.quick { 64 << 20 } else { 1 << 30 });
         let file = match (self.no_io, self.file) {
             (true, _) => None,
@@ -130,7 +96,7 @@ impl Args {
         };
         let millis = |usual, quick| Duration::from_millis(if self.quick { quick } else { usual });
         Settings {
-            algorithms: each_once(self.algorithms, Algorithm::ALL),
+            algorithms: each_once(self.algorithms),
             file,
             block: self.block,
             runs: self.runs.unwrap_or(if self.quick { 3 } else { 5 }),
@@ -142,10 +108,10 @@ impl Args {
     }
 }
 
-/// Returns the list without repetitions; the usual algorithms if it is empty.
-fn each_once(asked: Vec<Algorithm>, usual: &[Algorithm]) -> Vec<Algorithm> {
+/// Returns the list without repetitions; all algorithms if it is empty.
+fn each_once(asked: Vec<Algorithm>) -> Vec<Algorithm> {
     if asked.is_empty() {
-        return usual.to_vec();
+        return Algorithm::ALL.to_vec();
     }
     let mut kept = Vec::new();
     for algorithm in asked {
@@ -176,27 +142,7 @@ mod tests {
     use super::*;
 
     fn parsed(words: &[&str]) -> Result<Settings, clap::Error> {
-        Args::try_parse_from(["haul bench"].iter().chain(words)).map(Args::speed)
-    }
-
-    #[test]
-    fn blindness_conflicts_with_speed_options() {
-        let task =
-            |words: &[&str]| Args::try_parse_from(["haul bench"].iter().chain(words)).map(Args::resolve);
-        let usual = task(&["--blindness", "--json"]).unwrap();
-        let Task::Blindness(settings) = usual else { panic!("another task") };
-        assert_eq!((settings.algorithms.as_slice(), settings.seed), (blindness::USUAL.as_slice(), 1));
-        assert!(settings.json && !settings.quick);
-        assert!(matches!(task(&[]), Ok(Task::Speed(_))));
-        let senseless: [&[&str]; 4] = [
-            &["--seed", "3"],
-            &["--blindness", "--no-io"],
-            &["--blindness", "--svg", "f"],
-            &["--blindness", "--seed", "-1"],
-        ];
-        for words in senseless {
-            assert!(task(words).is_err(), "{words:?}");
-        }
+        Args::try_parse_from(["haul bench"].iter().chain(words)).map(Args::resolve)
     }
 
     #[test]

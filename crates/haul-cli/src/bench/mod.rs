@@ -3,10 +3,8 @@
 //! Main path: [`args`] resolves the options, [`file`] creates or opens the file, and each algorithm
 //! is measured in memory ([`memory`]) and on the file ([`io`], by the passes of [`pass`]). The
 //! figures are printed as tables ([`table`]), JSON ([`figure`]) and a plot ([`plot`]).
-//! [`blindness`] shows the other criterion: the corruptions that each checksum misses.
 
 mod args;
-mod blindness;
 mod error;
 mod figure;
 mod file;
@@ -17,7 +15,7 @@ mod plot;
 mod table;
 
 use crate::console;
-use args::{Args, Settings, Task};
+use args::{Args, Settings};
 use error::BenchError;
 use figure::{DataLocation, Measurement, Method};
 use file::TestFile;
@@ -32,15 +30,11 @@ use std::process::ExitCode;
 
 /// Runs the command. The exit status is 0, or 1 if the measurement or its output failed.
 pub(crate) fn run(args: &[OsString]) -> ExitCode {
-    let task = match console::typed::<Args>("haul bench", args, 1) {
+    let settings = match console::typed::<Args>("haul bench", args, 1) {
         Ok(args) => args.resolve(),
         Err(status) => return status,
     };
-    let done = match &task {
-        Task::Speed(settings) => bench(settings),
-        Task::Blindness(settings) => tell(&blindness::Study::make(settings).text(settings.json)),
-    };
-    match done {
+    match bench(&settings) {
         Ok(()) => ExitCode::SUCCESS,
         Err(BenchError::Output(error)) => ExitCode::from(console::unwritten("haul bench", &error, 1)),
         Err(error) => {
@@ -160,11 +154,6 @@ fn print(settings: &Settings, figures: &[Measurement], about: &str) -> Result<()
     } else {
         format!("{about}\n\n{}", table::tables(figures, &settings.algorithms))
     };
-    tell(&text)
-}
-
-/// Prints a text.
-fn tell(text: &str) -> Result<(), BenchError> {
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(BenchError::Output)
 }

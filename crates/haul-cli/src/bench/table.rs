@@ -6,7 +6,7 @@ use std::fmt::Write;
 
 /// A cell with its alignment.
 #[derive(Clone, Debug)]
-pub(super) enum Cell {
+enum Cell {
     Left(String),
     Right(String),
 }
@@ -140,16 +140,16 @@ fn lanes_named(method: Method) -> String {
     }
 }
 
-pub(super) fn left(text: &str) -> Cell {
+fn left(text: &str) -> Cell {
     Cell::Left(text.to_owned())
 }
 
-pub(super) fn right(text: &str) -> Cell {
+fn right(text: &str) -> Cell {
     Cell::Right(text.to_owned())
 }
 
 /// Formats rows in aligned columns with two spaces between them and no trailing spaces.
-pub(super) fn aligned(rows: &[Vec<Cell>]) -> String {
+fn aligned(rows: &[Vec<Cell>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |column: usize| {
         let text = |row: &Vec<Cell>| match row.get(column) {

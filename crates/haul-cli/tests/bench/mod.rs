@@ -1,7 +1,5 @@
 //! `haul bench` as users start it. No test asserts a speed.
 
-mod blindness;
-
 use haul_lab::wait_until;
 use serde_json::Value;
 use std::ffi::OsStr;

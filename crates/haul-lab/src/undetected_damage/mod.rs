@@ -1,4 +1,4 @@
-//! `haul bench --blindness`: shows the corruptions that each checksum misses.
+//! Corruptions that each checksum misses: docs/undetected-damage.md.
 //!
 //! Corruptions are constructed ([`constructed`]) or random ([`chance`]). Each judge ([`detector`])
 //! tries to detect them, and the results are printed next to the expected numbers ([`show`]).
@@ -8,15 +8,17 @@ mod chance;
 mod constructed;
 mod detector;
 mod show;
+#[cfg(test)]
+mod tests;
 
-use super::file::fill_from_seed;
 use chance::{Birthday, MissCount};
 use constructed::Verdicts;
 use detector::Detector;
 use haul_digest::Algorithm;
+use haul_lab::random::{GAMMA, splitmix64};
 
 /// Default digests.
-pub(super) const USUAL: [Algorithm; 9] = [
+const USUAL: [Algorithm; 9] = [
     Algorithm::Adler32,
     Algorithm::Crc16,
     Algorithm::Crc32,
@@ -29,20 +31,31 @@ pub(super) const USUAL: [Algorithm; 9] = [
 ];
 
 /// Settings of the study.
-#[derive(Debug)]
-pub(super) struct Settings {
-    /// Algorithms, each at most once, in the order of the output.
-    pub(super) algorithms: Vec<Algorithm>,
-    /// Seed of all data.
-    pub(super) seed: u32,
-    /// True for fewer random trials.
-    pub(super) quick: bool,
-    /// True for JSON instead of tables.
-    pub(super) json: bool,
+#[derive(Debug, clap::Args)]
+pub(crate) struct Settings {
+    /// Judge only these algorithms, separated by commas.
+    #[arg(short, long, value_name = "LIST", value_delimiter = ',', value_parser = Algorithm::parse, default_values_t = USUAL)]
+    algorithms: Vec<Algorithm>,
+    /// Generate all data from this seed.
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u32,
+    /// Make fewer random trials.
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object per result instead of tables.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Constructs and judges all corruptions, which takes seconds of one core. Returns the output, with
+/// its line ends.
+pub(crate) fn text(settings: &Settings) -> String {
+    let study = Study::make(settings);
+    if settings.json { show::json(&study) } else { show::tables(&study) }
 }
 
 /// Results of the study.
-pub(super) struct Study {
+struct Study {
     seed: u32,
     constructed: Vec<Verdicts>,
     counted: Vec<MissCount>,
@@ -50,8 +63,7 @@ pub(super) struct Study {
 }
 
 impl Study {
-    /// Constructs and judges all corruptions, which takes seconds of one core.
-    pub(super) fn make(settings: &Settings) -> Study {
+    fn make(settings: &Settings) -> Study {
         let whole: Vec<Detector> = settings.algorithms.iter().copied().map(Detector::Whole).collect();
         let block_digest = Algorithm::Sha256;
         let mut detectors = whole.clone();
@@ -63,11 +75,6 @@ impl Study {
         counted.extend(chance::replaced_records(&mut source, &whole, records));
         let birthdays = chance::birthdays(&mut source, &whole, trials);
         Study { seed: settings.seed, constructed, counted, birthdays }
-    }
-
-    /// Returns the output, with its line ends.
-    pub(super) fn text(&self, json: bool) -> String {
-        if json { show::json(self) } else { show::tables(self) }
     }
 }
 
@@ -83,7 +90,10 @@ impl Source {
 
     /// Fills `bytes` with the next bytes of the sequence.
     fn fill(&mut self, bytes: &mut [u8]) {
-        fill_from_seed(bytes, self.next);
+        let mut state = self.next.wrapping_mul(GAMMA);
+        for chunk in bytes.chunks_mut(8) {
+            chunk.copy_from_slice(&splitmix64(&mut state).to_le_bytes()[..chunk.len()]);
+        }
         self.next = self.next.wrapping_add(bytes.len().div_ceil(8) as u64);
     }
 

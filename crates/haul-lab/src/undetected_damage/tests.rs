@@ -1,26 +1,27 @@
-//! `haul bench --blindness`: its claims are computed, and hold for other seeds.
+//! Claims of the study: they are computed, and hold for other seeds.
 
-use super::{bench, text_of};
+use super::{Settings, text};
+use clap::Parser;
 use serde_json::Value;
-use std::ffi::OsStr;
 
-fn blindness(words: &[&str]) -> String {
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let words: Vec<&OsStr> =
-        ["--blindness", "--quick"].iter().chain(words).map(|word| OsStr::new(*word)).collect();
-    let output = bench(folder.path(), &words).output().expect("haul starts");
-    assert!(super::names(folder.path()).is_empty());
-    text_of(&output).to_owned()
+#[derive(Parser)]
+struct Args {
+    #[command(flatten)]
+    settings: Settings,
+}
+
+fn told(words: &[&str]) -> String {
+    text(&Args::try_parse_from(["", "--quick"].iter().chain(words)).expect("valid words").settings)
 }
 
 fn lines(words: &[&str]) -> Vec<Value> {
     let all: Vec<&str> = words.iter().copied().chain(["--json"]).collect();
-    blindness(&all).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
+    told(&all).lines().map(|line| serde_json::from_str(line).expect(line)).collect()
 }
 
 #[test]
-fn blindness_table_lists_missed_corruptions_by_algorithm() {
-    let text = blindness(&["-a", "adler32,crc32c,md5,blake3"]);
+fn table_lists_missed_corruptions_by_algorithm() {
+    let text = told(&["-a", "adler32,crc32c,md5,blake3"]);
     let row = |name: &str| text.lines().find(|line| line.starts_with(name)).expect(name).to_owned();
     assert_eq!(row("adler32").matches("MISSED").count(), 7);
     assert_eq!(row("crc32c").matches("MISSED").count(), 1);
@@ -50,15 +51,4 @@ fn json_verdicts_are_equal_for_all_seeds_but_the_bytes_differ() {
         changed.push(made().map(|line| line["changed_bytes"].as_u64()).collect::<Vec<_>>());
     }
     assert_ne!(changed[0], changed[1], "other seeds, other data");
-}
-
-#[test]
-fn speed_options_are_refused_with_blindness() {
-    let folder = tempfile::tempdir().unwrap();
-    for words in [["--no-io", "--json"], ["--file", "x"], ["--size", "1M"]] {
-        let words: Vec<&OsStr> = ["--blindness"].iter().chain(&words).map(|word| OsStr::new(*word)).collect();
-        let output = bench(folder.path(), &words).output().unwrap();
-        assert_eq!(output.status.code(), Some(1));
-        assert!(String::from_utf8_lossy(&output.stderr).contains("--blindness"));
-    }
 }

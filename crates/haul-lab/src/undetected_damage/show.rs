@@ -3,10 +3,10 @@
 use super::constructed::{BLOCK_BYTES, FILE_BYTES, Verdicts};
 use super::detector::Detector;
 use super::{Birthday, MissCount, Study};
-use crate::bench::table::{Cell, aligned, left, right};
 use haul_digest::Algorithm;
 use haul_model::format_size;
 use serde::Serialize;
+use std::fmt::Write;
 
 /// Notes about broken digests. haul constructs no such collisions.
 const CONSTRUCTED: [(Algorithm, &str); 2] = [
@@ -21,6 +21,13 @@ const CONSTRUCTED: [(Algorithm, &str); 2] = [
          chosen prefixes Leurent and Peyrin 2020).",
     ),
 ];
+
+/// A cell with its alignment.
+#[derive(Clone, Debug)]
+enum Cell {
+    Left(String),
+    Right(String),
+}
 
 /// Formats all tables with their explanations.
 pub(super) fn tables(study: &Study) -> String {
@@ -129,6 +136,41 @@ fn birthdays(all: &[Birthday]) -> String {
         rows.push(row);
     }
     aligned(&rows)
+}
+
+fn left(text: &str) -> Cell {
+    Cell::Left(text.to_owned())
+}
+
+fn right(text: &str) -> Cell {
+    Cell::Right(text.to_owned())
+}
+
+/// Formats rows in aligned columns with two spaces between them and no trailing spaces.
+fn aligned(rows: &[Vec<Cell>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let text = |row: &Vec<Cell>| match row.get(column) {
+            Some(Cell::Left(text) | Cell::Right(text)) => text.chars().count(),
+            None => 0,
+        };
+        rows.iter().map(text).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut all = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let written = match cell {
+                Cell::Left(text) => write!(line, "{text:<width$}  "),
+                Cell::Right(text) => write!(line, "{text:>width$}  "),
+            };
+            debug_assert!(written.is_ok(), "a string takes every text");
+        }
+        all.push_str(line.trim_end());
+        all.push('\n');
+    }
+    all
 }
 
 /// Formats a number that need not be an integer: two decimals for small numbers, powers of ten for
