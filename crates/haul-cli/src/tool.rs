@@ -24,7 +24,7 @@ Commands:
   repair  replace damaged bytes, and make missing files, from replicas that verify
   waybill show, check or export a waybill
   jobs    what jobs there are and how far they came; go on with one, or forget it
-  bench   how fast this machine computes and reads each checksum, as a table and a plot
+  bench   how fast this machine computes and reads each checksum, as a table
 
 'haul COMMAND --help' lists a command's options.
 Linked under the name cp, mcp, mv, install, md5sum, sha256sum, b3sum, cksum, msum, ... it is that tool.

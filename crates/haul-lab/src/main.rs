@@ -1,6 +1,7 @@
 //! `haul-lab`: command-line tool that creates data sets, compares trees, mounts fault file systems
 //! and emulates links.
 
+mod bench_plot;
 mod link;
 mod network;
 mod undetected_damage;
@@ -51,6 +52,12 @@ enum Command {
     Prose {
         /// Folder of the repository.
         path: PathBuf,
+    },
+    /// Plot the figures of `haul bench --json` from standard input; print an SVG image.
+    BenchPlot {
+        /// Text below the title: the machine and the settings.
+        #[arg(long, default_value = "")]
+        subtitle: String,
     },
     /// Show the corruptions that each checksum misses (docs/undetected-damage.md).
     ///
@@ -249,6 +256,10 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
                     writeln!(out, "{}:{finding}", path.join(&file).display())?;
                 }
             }
+        }
+        Command::BenchPlot { subtitle } => {
+            let lines = io::read_to_string(io::stdin())?;
+            write!(out, "{}", bench_plot::svg(&lines, &subtitle)?)?;
         }
         Command::UndetectedDamage(settings) => {
             write!(out, "{}", undetected_damage::text(&settings))?;

@@ -44,9 +44,6 @@ pub(super) struct Args {
     /// Print one JSON object per measurement instead of tables
     #[arg(long)]
     json: bool,
-    /// Write a plot of the rates to FILE (SVG)
-    #[arg(long, value_name = "FILE")]
-    svg: Option<PathBuf>,
 }
 
 /// Figures to measure, and their parameters.
@@ -66,8 +63,6 @@ pub(super) struct Settings {
     pub(super) io_time: Duration,
     /// True for JSON instead of tables.
     pub(super) json: bool,
-    /// File for the plot.
-    pub(super) svg: Option<PathBuf>,
 }
 
 /// File to read.
@@ -103,7 +98,6 @@ impl Args {
             memory_time: millis(40, 5),
             io_time: millis(100, 15),
             json: self.json,
-            svg: self.svg,
         }
     }
 }

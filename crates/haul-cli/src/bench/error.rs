@@ -64,16 +64,6 @@ pub(super) enum BenchError {
     /// There is no memory for buffers.
     #[error("cannot allocate {count} buffers of {}: out of memory; use a smaller --block", format_size(*bytes as u64))]
     NoMemory { count: usize, bytes: usize },
-    /// The plot cannot be written.
-    #[error("cannot write the plot to {}: {}; use another --svg", quoted(path), reason(source))]
-    Svg {
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-    /// The plot cannot be drawn, which is a bug.
-    #[error("cannot draw the plot: {0}; omit --svg")]
-    Draw(String),
     /// Standard output is full or closed.
     #[error("cannot write to standard output: {}", reason(.0))]
     Output(#[source] io::Error),

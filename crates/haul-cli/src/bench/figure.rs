@@ -106,13 +106,6 @@ impl Rates {
         Rates(rates)
     }
 
-    /// Merges the runs of several figures.
-    pub(super) fn pooled<'a>(all: impl IntoIterator<Item = &'a Rates>) -> Option<Rates> {
-        let mut rates: Vec<f64> = all.into_iter().flat_map(|rates| rates.0.iter().copied()).collect();
-        rates.sort_by(f64::total_cmp);
-        (!rates.is_empty()).then_some(Rates(rates))
-    }
-
     pub(super) fn median(&self) -> f64 {
         median_of_sorted(&self.0)
     }
@@ -209,8 +202,6 @@ mod tests {
         let odd = runs(&[60, 10, 20]);
         assert_eq!((odd.min(), odd.median(), odd.max()), (1.0, 3.0, 6.0));
         assert_eq!(runs(&[60, 20, 10, 30]).median(), 2.5);
-        assert_eq!(Rates::pooled([&odd, &runs(&[30, 30])]).unwrap().median(), 2.0);
-        assert!(Rates::pooled([]).is_none());
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Main path: [`args`] resolves the options, [`file`] creates or opens the file, and each algorithm
 //! is measured in memory ([`memory`]) and on the file ([`io`], by the passes of [`pass`]). The
-//! figures are printed as tables ([`table`]), JSON ([`figure`]) and a plot ([`plot`]).
+//! figures are printed as tables ([`table`]) or JSON ([`figure`]).
 
 mod args;
 mod error;
@@ -11,7 +11,6 @@ mod file;
 mod io;
 mod memory;
 mod pass;
-mod plot;
 mod table;
 
 use crate::console;
@@ -23,9 +22,7 @@ use haul_model::format_size;
 use haul_sys::process::cpu_count;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::ffi::OsString;
-use std::fs::{File, OpenOptions};
 use std::io::Write;
-use std::path::Path;
 use std::process::ExitCode;
 
 /// Runs the command. The exit status is 0, or 1 if the measurement or its output failed.
@@ -45,7 +42,6 @@ pub(crate) fn run(args: &[OsString]) -> ExitCode {
 }
 
 fn bench(settings: &Settings) -> Result<(), BenchError> {
-    let plot = settings.svg.as_deref().map(open_plot).transpose()?;
     let mut notes: Vec<String> = busy_note().into_iter().collect();
     let progress = Progress::new(settings);
     let file = match &settings.file {
@@ -60,11 +56,7 @@ fn bench(settings: &Settings) -> Result<(), BenchError> {
         notes.extend(on_file(settings, file, &mut figures, &progress)?);
     }
     progress.end();
-    let about = about(settings, file.as_ref());
-    print(settings, &figures, &about)?;
-    if let (Some(plot), Some(path)) = (plot, &settings.svg) {
-        write_plot(plot, path, &plot::svg(&figures, &settings.algorithms, &about)?)?;
-    }
+    print(settings, &figures, &about(settings, file.as_ref()))?;
     for note in notes {
         eprintln!("haul bench: note: {note}");
     }
@@ -156,21 +148,6 @@ fn print(settings: &Settings, figures: &[Measurement], about: &str) -> Result<()
     };
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(BenchError::Output)
-}
-
-/// Opens the plot's file before the measurement, which takes minutes. The file keeps its contents
-/// until the plot is written.
-fn open_plot(path: &Path) -> Result<File, BenchError> {
-    let opened = OpenOptions::new().write(true).create(true).truncate(false).open(path);
-    opened.map_err(|source| BenchError::Svg { path: path.to_owned(), source })
-}
-
-fn write_plot(mut file: File, path: &Path, text: &str) -> Result<(), BenchError> {
-    // A pipe or a terminal cannot be truncated.
-    let is_regular = file.metadata().is_ok_and(|found| found.is_file());
-    let emptied = if is_regular { file.set_len(0) } else { Ok(()) };
-    let written = emptied.and_then(|()| file.write_all(text.as_bytes()));
-    written.map_err(|source| BenchError::Svg { path: path.to_owned(), source })
 }
 
 /// Progress line on a terminal; nothing is printed elsewhere.

@@ -121,7 +121,7 @@ fn nothing() -> [Cell; 2] {
 }
 
 /// Formats three significant digits, with at most three decimals.
-pub(super) fn digits(value: f64) -> String {
+fn digits(value: f64) -> String {
     match value {
         100.0.. => format!("{value:.0}"),
         10.0..100.0 => format!("{value:.1}"),
