@@ -15,7 +15,6 @@ pub mod closing;
 pub mod dir;
 pub mod direct;
 pub mod filesystem;
-mod math;
 pub mod metadata;
 pub mod open;
 pub mod place;

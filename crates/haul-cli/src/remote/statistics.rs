@@ -180,7 +180,7 @@ impl Recorder {
             state.add_row(at, &total);
         }
         if let Some(mut plot) = state.plot.take() {
-            let written = statistics_plot::svg(&state.rows, self.side).and_then(|text| plot.write(&text));
+            let written = plot.write(&statistics_plot::svg(&state.rows, self.side));
             state.note_error(written);
         }
         state.error.take()
