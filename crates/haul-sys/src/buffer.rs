@@ -1,4 +1,4 @@
-//! Buffers for direct I/O and io_uring: aligned, of fixed length, at a fixed address.
+//! Buffers for direct I/O: aligned, of fixed length, at a fixed address.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
@@ -34,12 +34,6 @@ impl AlignedBuffer {
         let start = unsafe { alloc_zeroed(layout) };
         let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(AlignedBuffer { start, len })
-    }
-
-    /// Address of the bytes, for a kernel that reads or writes them asynchronously. The caller must
-    /// prevent any access to the bytes until the kernel has finished.
-    pub(crate) fn as_raw(&mut self) -> *mut u8 {
-        self.start.as_ptr()
     }
 }
 

@@ -127,14 +127,6 @@ pub fn space(fd: impl AsFd) -> io::Result<Space> {
     Ok(Space { free, reserves: RESERVING.contains(&(found.f_type as u32)) })
 }
 
-/// Returns true if a file is on a FUSE file system.
-///
-/// Such a file system may return fewer bytes than requested. On Linux 6.18 io_uring continued such
-/// a read without advancing its offset: it reported all bytes, and had repeated the first ones.
-pub fn is_fuse(fd: impl AsFd) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == FUSE)
-}
-
 /// `f_type` of local file systems on block devices, from statfs(2): ext2 to ext4, XFS, btrfs, F2FS.
 const LOCAL: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
 

@@ -1,4 +1,4 @@
-//! Layer 2: the operating system: files, metadata, sparse ranges, direct I/O, io_uring, cache
+//! Layer 2: the operating system: files, metadata, sparse ranges, direct I/O, cache
 //! residency.
 //!
 //! Calls that take a name resolve it relative to an open directory, so that a tree may be deeper
@@ -28,7 +28,6 @@ pub mod sparse;
 pub mod stat;
 pub mod transfer;
 pub mod tunnel;
-pub mod uring;
 pub mod users;
 pub mod wait;
 

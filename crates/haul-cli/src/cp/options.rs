@@ -52,7 +52,7 @@ pub(super) const OPTIONS: &[Opt] = &[
     own("direct-write", No, "write without the page cache"),
     own("fadvise-read", No, "drop the source from the page cache after reading"),
     own("fadvise-write", No, "drop the copy from the page cache after writing"),
-    own("double-buffer", No, "overlap reading and writing"),
+    own("double-buffer", No, "hash each file in a second thread while it is copied"),
     own("print-hash", No, "print each file's checksum, computed from the same read"),
     own("hash-type", Required("TYPE"), "use checksum TYPE (default md5; see 'haul sum --help')"),
     own("hash-leaf-size", Required("KIB"), "print hash trees with leaves of KIB KiB (default 1048576)"),

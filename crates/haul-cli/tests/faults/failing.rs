@@ -175,16 +175,7 @@ fn short_transfers_copy_every_byte(ways: &[&[&str]]) {
 
 #[test]
 fn short_reads_and_writes_copy_every_byte() {
-    let ways: Vec<&[&str]> =
-        OPTION_SETS.into_iter().filter(|way| !way.contains(&"--double-buffer")).collect();
-    short_transfers_copy_every_byte(&ways);
-}
-
-#[test]
-fn short_reads_with_double_buffering_copy_every_byte() {
-    // Linux itself continues a short read of a FUSE file through io_uring, and does so at the
-    // offset where the read started.
-    short_transfers_copy_every_byte(&[&["--double-buffer"]]);
+    short_transfers_copy_every_byte(&OPTION_SETS);
 }
 
 #[test]

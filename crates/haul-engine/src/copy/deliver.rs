@@ -124,13 +124,6 @@ impl Delivery {
         })
     }
 
-    /// Returns true if io_uring can copy the bytes. All bytes must go to the sink by ordinary
-    /// buffered writes, and the source must answer reads in full.
-    pub(crate) fn suits_ring(&self, file: &FileMove) -> bool {
-        let direct = self.direct_read.is_some() || self.direct_write.is_some();
-        !direct && !self.done_by_clone && self.holes != Holes::Zeros && !filesystem::is_fuse(&file.source)
-    }
-
     /// Returns the copy method for the waybill. Bytes with a waybill are always read, so a
     /// server-side copy does not occur.
     pub(crate) fn way(&self) -> CopyMethod {

@@ -6,12 +6,8 @@ use super::pipeline::block_bytes;
 use super::reread::UnverifiedFile;
 use haul_sys::buffer::AlignedBuffer;
 use haul_sys::dir::DirEntry;
-use haul_sys::uring::CopyRing;
 use std::collections::VecDeque;
 use std::io;
-
-/// Maximum number of blocks in flight in a worker's ring: one is read while others are written.
-const RING_DEPTH: usize = 4;
 
 /// The state of a worker: its memory block, and the entries that it took and has not started.
 pub(crate) struct Lane {
@@ -22,20 +18,9 @@ pub(crate) struct Lane {
     entries: VecDeque<DirEntry>,
     counted: Counted,
     refusals: CloneRefusals,
-    ring: Ring,
     /// Small files that wait for their verification.
     pub(super) held: Vec<UnverifiedFile>,
     pub(super) held_bytes: u64,
-}
-
-/// A worker's io_uring, for `--double-buffer`.
-enum Ring {
-    /// Not tried yet.
-    Untried,
-    /// In use.
-    Open(Box<CopyRing>),
-    /// The kernel has none, forbids it, or it failed.
-    Unavailable,
 }
 
 impl Lane {
@@ -48,7 +33,6 @@ impl Lane {
             entries: VecDeque::new(),
             counted: Counted::default(),
             refusals: CloneRefusals::default(),
-            ring: Ring::Untried,
             held: Vec::new(),
             held_bytes: 0,
         }
@@ -67,23 +51,6 @@ impl Lane {
     /// Takes out the entries that are not started.
     pub(crate) fn take_unstarted_entries(&mut self) -> (Vec<DirEntry>, Counted) {
         (std::mem::take(&mut self.entries).into(), self.counted)
-    }
-
-    /// Returns the ring if the kernel provides one.
-    pub(super) fn ring(&mut self) -> Option<&mut CopyRing> {
-        if let Ring::Untried = self.ring {
-            self.ring = CopyRing::new(RING_DEPTH, self.block_bytes)
-                .map_or(Ring::Unavailable, |ring| Ring::Open(Box::new(ring)));
-        }
-        match &mut self.ring {
-            Ring::Open(ring) => Some(ring),
-            Ring::Untried | Ring::Unavailable => None,
-        }
-    }
-
-    /// Discards the ring after a failure.
-    pub(super) fn lose_ring(&mut self) {
-        self.ring = Ring::Unavailable;
     }
 
     /// Returns the pairs of file systems between which cloning never works.

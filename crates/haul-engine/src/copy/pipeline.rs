@@ -16,11 +16,9 @@ use haul_model::{ByteLen, ByteOffset, ByteRange, Level, Object, ObjectIndex};
 use haul_plan::{FileFacts, Plan, Requirements, Route};
 use haul_sys::cache::{self, Advice};
 use haul_sys::transfer::CopyRange;
-use haul_sys::uring;
 use haul_sys::{FileKind, direct, transfer, wait};
 use std::io;
 use std::ops::Range;
-use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -404,9 +402,8 @@ impl Run<'_> {
         ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0)
     }
 
-    /// Copies bytes that a digest or a comparison needs. With `compares`, hashes the bytes. The
-    /// digest is then compared with the copy in the page cache, or returned for a later comparison
-    /// with the device.
+    /// Copies bytes that a digest or a comparison needs. With `compares`, compares them with the copy
+    /// in the page cache, or returns their digest for a later comparison with the device.
     pub(super) fn seen(
         &self,
         lane: &mut Lane,
@@ -414,23 +411,12 @@ impl Run<'_> {
         watch: &mut impl DataObserver,
         compares: bool,
     ) -> Result<(u64, Option<Digest>), CopyError> {
-        if self.delivery.method == Method::Cache && self.job.settings.moving.double_buffer != Some(true) {
+        if self.delivery.method == Method::Cache {
             return Ok((self.blocks_compared(lane, range, watch)?, None));
         }
         let mut check = compares.then(|| Hasher::new(CHECK_DIGEST));
-        let moved = match self.in_ring(lane, range, watch, check.as_mut())? {
-            Some(moved) => moved,
-            None => self.blocks(lane, range, watch, check.as_mut())?,
-        };
-        let digest = check.map(Hasher::finish);
-        let Some(expected) = digest.filter(|_| self.delivery.method == Method::Cache) else {
-            return Ok((moved, digest));
-        };
-        let range = ByteRange::from_len(range.start, ByteLen(moved));
-        if self.sink_digest(lane, range)? != expected {
-            return Err(self.differs(self.sink_range(range)));
-        }
-        Ok((moved, None))
+        let moved = self.blocks(lane, range, watch, check.as_mut())?;
+        Ok((moved, check.map(Hasher::finish)))
     }
 
     /// Lets the file system copy a range, and copies the remainder by blocks. After an error, all
@@ -458,46 +444,6 @@ impl Run<'_> {
         Tally::add(&self.job.tally.bytes_done, done);
         let rest = ByteRange::between(range.start.0 + done, range.end.0);
         Ok(done + self.blocks(lane, rest, watch, None)?)
-    }
-
-    /// Copies a range with overlapping reads and writes (`--double-buffer`). Returns `None` if that
-    /// is not possible.
-    fn in_ring(
-        &self,
-        lane: &mut Lane,
-        range: ByteRange,
-        watch: &mut impl DataObserver,
-        mut check: Option<&mut Hasher>,
-    ) -> Result<Option<u64>, CopyError> {
-        if self.job.settings.moving.double_buffer != Some(true) || !self.delivery.suits_ring(self.file) {
-            return Ok(None);
-        }
-        let Some(ring) = lane.ring() else { return Ok(None) };
-        let (from, to) = (self.plan.in_source(range.start).0, self.plan.in_sink(range.start).0);
-        let ends = (self.file.source.as_fd(), self.file.sink.as_fd());
-        let copied = ring.copy(ends.0, ends.1, from, to, range.len(), &mut |_, block| {
-            watch.see(block);
-            if let Some(check) = check.as_deref_mut() {
-                check.update(block);
-            }
-            Tally::add(&self.job.tally.bytes_done, block.len() as u64);
-        });
-        match copied {
-            Ok(copied) if copied < range.len() && settle::source_was_replaced(self.file) => {
-                Err(changed(self.file))
-            }
-            Ok(copied) => Ok(Some(copied)),
-            Err(uring::CopyError::Read { at, source }) => {
-                Err(self.read_failed(at - self.plan.source().start.0, source))
-            }
-            Err(uring::CopyError::Write { at, source }) => Err(self.write_failed(at, source)),
-            Err(uring::CopyError::Ring { source }) => {
-                // Some blocks passed the hashers and may not be written, so this object cannot be
-                // restarted.
-                lane.lose_ring();
-                Err(self.write_failed(to, source))
-            }
-        }
     }
 
     /// Reads, hashes and writes a range block by block. Returns the number of bytes copied. It is

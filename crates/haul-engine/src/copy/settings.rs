@@ -308,8 +308,8 @@ pub struct Moving {
     pub fadvise_read: bool,
     /// True if written pages of the sink are written back and dropped from the page cache.
     pub fadvise_write: bool,
-    /// True if reading one block overlaps writing another (io_uring); `None` lets the engine
-    /// choose.
+    /// True if a second thread hashes a file whose digest needs the bytes in order; `None` lets the
+    /// engine choose.
     pub double_buffer: Option<bool>,
     /// Digest of each file, from the same read.
     pub digest: Option<(Algorithm, HashForm)>,

@@ -9,7 +9,6 @@ mod direct_io;
 mod holes;
 mod names;
 mod permissions;
-mod ring;
 mod running;
 mod waiting;
 

@@ -91,13 +91,7 @@ pub(super) fn into_new_directory(job: &Job<'_>, entry: &Entry) -> Option<FileMov
         return None;
     }
     let begun = Instant::now();
-    // A ring must be able to wait for its reads. Other reads of regular files behave the same with
-    // and without `O_NONBLOCK`.
-    let source = if job.settings.moving.double_buffer == Some(true) {
-        sys::open_source_at(parent.source(), &*entry.source_name, Follow::No, false).ok()?
-    } else {
-        sys::open_entry_at(parent.source(), &*entry.source_name).ok()?
-    };
+    let source = sys::open_entry_at(parent.source(), &*entry.source_name).ok()?;
     let source_stat = stat::stat_fd(&source).ok()?;
     let may_have_others = source_stat.nlink > 1 || (rules.moves && job.memory.is_claimed(&source_stat));
     let is_plain = source_stat.kind == FileKind::Regular && !is_own_waybill(job, &source_stat);
