@@ -76,11 +76,6 @@ impl CrcSpec {
         CrcSpec { width, poly, reflected, init, xorout, backend, powers }
     }
 
-    /// Returns true if the low bit of a byte is processed first.
-    pub(crate) const fn is_reflected(&self) -> bool {
-        self.reflected
-    }
-
     /// Returns the CRC of zero bytes of input.
     pub(crate) const fn empty(&self) -> u64 {
         self.init ^ self.xorout

@@ -7,7 +7,6 @@
 //!   values that other programs computed.
 //! - If it is [`Algebra::Serial`], a file is fed in order, or hashed as a [`tree`]. Several files,
 //!   or several leaves of one tree, run in parallel in [`lanes`].
-//! - [`forge`] creates corruptions that Adler-32 or a CRC does not detect.
 //! - [`list`] reads lists of checksums in the formats of common tools.
 //!
 //! The crate uses no clock, files, sockets or threads.
@@ -23,7 +22,6 @@ mod combine;
 mod crc;
 mod digest;
 mod forest;
-pub mod forge;
 mod hasher;
 mod joint;
 mod keyed;

@@ -1,7 +1,6 @@
 //! Tests of every digest against published vectors and a slow reference, and of all ways of joining
 //! pieces.
 
-mod forged;
 mod lists;
 mod parts;
 mod streams;

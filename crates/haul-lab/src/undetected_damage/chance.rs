@@ -2,7 +2,7 @@
 
 use super::Source;
 use super::detector::Detector;
-use haul_digest::forge::{ADLER_PERIOD, swap_blocks};
+use super::forge::{ADLER_PERIOD, swap_blocks};
 use haul_digest::{Algorithm, Digest};
 use std::collections::HashSet;
 use std::f64::consts::PI;

@@ -2,7 +2,7 @@
 
 use super::Source;
 use super::detector::Detector;
-use haul_digest::forge::{
+use super::forge::{
     ADLER_PERIOD, balance, crc_blind_flips, equal_sums, flip_line, refill_run, swap_blocks, swap_twice,
 };
 use haul_digest::{Algorithm, Digest};

@@ -7,6 +7,9 @@
 mod chance;
 mod constructed;
 mod detector;
+mod forge;
+#[cfg(test)]
+mod forge_tests;
 mod show;
 #[cfg(test)]
 mod tests;

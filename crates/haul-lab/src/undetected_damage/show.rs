@@ -105,7 +105,7 @@ fn odds(birthdays: &[Birthday]) -> String {
     let mut rows = vec![vec![left(""), right("one in"), right("even odds")]];
     for birthday in longest(birthdays) {
         let values = match birthday.detector {
-            Detector::Whole(Algorithm::Adler32) => (haul_digest::forge::ADLER_PERIOD as f64).powi(2),
+            Detector::Whole(Algorithm::Adler32) => (super::forge::ADLER_PERIOD as f64).powi(2),
             detector => detector.values(),
         };
         let even = values * std::f64::consts::LN_2;

@@ -1,7 +1,7 @@
 //! Tests of forged corruptions: each differs from the data, has the same value of the checksum that
 //! it targets, and is detected by other digests.
 
-use haul_digest::forge::{
+use super::forge::{
     ADLER_PERIOD, balance, crc_blind_flips, equal_sums, flip_line, refill_run, swap_blocks, swap_twice,
 };
 use haul_digest::{Algorithm, digest};

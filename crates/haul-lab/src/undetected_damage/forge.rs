@@ -12,20 +12,19 @@
 //! A CRC is a linear map, so it does not detect the multiples of its generator polynomial.
 //! [`crc_blind_flips`] finds one by elimination, for one CRC or for several at the same time.
 
-use crate::part::LinearSum;
-use crate::{Algorithm, Hasher};
+use haul_digest::{Algorithm, Hasher};
 use std::collections::HashMap;
 
 /// Modulus of Adler-32, the largest prime below 2^16. A run of this many equal bytes has the same
 /// weight as zeros, and bytes at this distance have the same weight.
-pub const ADLER_PERIOD: usize = 65521;
+pub(super) const ADLER_PERIOD: usize = 65521;
 
 /// Adds 1 to a byte, subtracts 2 from the byte `step` later and adds 1 to the byte another `step`
 /// later.
 ///
 /// Uses the first position at or after `from` where no byte overflows. Returns the three positions.
 /// Returns `None` and changes nothing if there is no such position.
-pub fn balance(data: &mut [u8], from: usize, step: usize) -> Option<[usize; 3]> {
+pub(super) fn balance(data: &mut [u8], from: usize, step: usize) -> Option<[usize; 3]> {
     let fits = |&at: &usize| data[at] < 255 && data[at + step] >= 2 && data[at + 2 * step] < 255;
     let at = places(data.len(), from, step, 3).find(fits)?;
     data[at] += 1;
@@ -43,7 +42,7 @@ pub fn balance(data: &mut [u8], from: usize, step: usize) -> Option<[usize; 3]> 
 /// # Panics
 ///
 /// Panics if `bit` is above 7.
-pub fn flip_line(data: &mut [u8], from: usize, step: usize, bit: u32) -> Option<[usize; 4]> {
+pub(super) fn flip_line(data: &mut [u8], from: usize, step: usize, bit: u32) -> Option<[usize; 4]> {
     assert!(bit < 8, "a byte has eight bits");
     let mask = 1_u8 << bit;
     let set = |at: usize| data[at] & mask != 0;
@@ -61,7 +60,7 @@ pub fn flip_line(data: &mut [u8], from: usize, step: usize, bit: u32) -> Option<
 ///
 /// Returns the first position of each pair. Returns `None` and changes nothing if there are none at
 /// or after `from`.
-pub fn swap_twice(data: &mut [u8], from: usize) -> Option<[usize; 2]> {
+pub(super) fn swap_twice(data: &mut [u8], from: usize) -> Option<[usize; 2]> {
     // First position of each difference. The second pair must not share a byte with the first.
     let mut met: HashMap<i16, usize> = HashMap::new();
     for at in places(data.len(), from, 1, 2) {
@@ -81,7 +80,7 @@ pub fn swap_twice(data: &mut [u8], from: usize) -> Option<[usize; 2]> {
 
 /// Sets every byte of a run of [`ADLER_PERIOD`] equal bytes at `at` to another value. Returns false
 /// and changes nothing if there is no such run or it already has that value.
-pub fn refill_run(data: &mut [u8], at: usize, value: u8) -> bool {
+pub(super) fn refill_run(data: &mut [u8], at: usize, value: u8) -> bool {
     let run = at.checked_add(ADLER_PERIOD).and_then(|end| data.get_mut(at..end));
     let Some(run) = run.filter(|run| run[0] != value && run.iter().all(|&byte| byte == run[0])) else {
         return false;
@@ -96,7 +95,7 @@ pub fn refill_run(data: &mut [u8], at: usize, value: u8) -> bool {
 /// # Panics
 ///
 /// Panics if the blocks overlap or extend past the end.
-pub fn swap_blocks(data: &mut [u8], first: usize, second: usize, len: usize) {
+pub(super) fn swap_blocks(data: &mut [u8], first: usize, second: usize, len: usize) {
     let (left, right) = (first.min(second), first.max(second));
     assert!(left + len <= right, "the blocks lie apart");
     let (head, tail) = data.split_at_mut(right);
@@ -110,7 +109,7 @@ pub fn swap_blocks(data: &mut [u8], first: usize, second: usize, len: usize) {
 /// # Panics
 ///
 /// Panics if `block` is 0.
-pub fn equal_sums(data: &[u8], block: usize) -> Vec<(usize, usize)> {
+pub(super) fn equal_sums(data: &[u8], block: usize) -> Vec<(usize, usize)> {
     let mut of_sum: HashMap<u64, Vec<usize>> = HashMap::new();
     let mut pairs = Vec::new();
     for (number, bytes) in data.chunks_exact(block).enumerate() {
@@ -129,22 +128,20 @@ pub fn equal_sums(data: &[u8], block: usize) -> Vec<(usize, usize)> {
 /// The result ends with its last non-zero byte. Returns `None` if one of the algorithms is not a
 /// CRC, or if there are no such bits. For one CRC of w bits these are w + 1 consecutive bits, its
 /// generator polynomial itself.
-pub fn crc_blind_flips(algorithms: &[Algorithm], after: u64) -> Option<Vec<u8>> {
+pub(super) fn crc_blind_flips(algorithms: &[Algorithm], after: u64) -> Option<Vec<u8>> {
     let mut width = 0;
     for &algorithm in algorithms {
-        let Some(LinearSum::Crc(_)) = LinearSum::of(algorithm) else { return None };
+        takes_low_bits_first(algorithm)?;
         width += algorithm.digest_len() * 8;
     }
-    let Some(LinearSum::Crc(first)) = algorithms.first().copied().and_then(LinearSum::of) else {
-        return None;
-    };
+    let low_bits_first = takes_low_bits_first(*algorithms.first()?)?;
     // One bit more than all values together, so some combination must cancel.
     let len = width / 8 + 1;
     let untouched = values(algorithms, &vec![0; len], after);
     let mut basis: Vec<Effect> = Vec::new();
     for bit in 0..=width {
         let mut flips = vec![0; len];
-        let within = if first.is_reflected() { bit % 8 } else { 7 - bit % 8 };
+        let within = if low_bits_first { bit % 8 } else { 7 - bit % 8 };
         flips[bit / 8] = 1 << within;
         let mut effect = Effect { on_values: values(algorithms, &flips, after), flips };
         xor(&mut effect.on_values, &untouched);
@@ -163,6 +160,19 @@ pub fn crc_blind_flips(algorithms: &[Algorithm], after: u64) -> Option<Vec<u8>> 
         basis.push(effect);
     }
     None
+}
+
+/// Returns true if a CRC takes the lowest bit of a byte first; `None` if the algorithm is not a CRC.
+fn takes_low_bits_first(algorithm: Algorithm) -> Option<bool> {
+    match algorithm {
+        Algorithm::Crc16
+        | Algorithm::Crc32
+        | Algorithm::Crc32c
+        | Algorithm::Crc64Nvme
+        | Algorithm::Crc64Xz => Some(true),
+        Algorithm::Cksum | Algorithm::Crc64Eos => Some(false),
+        _ => None,
+    }
 }
 
 /// Bits to flip, and the resulting change in the concatenated values of all CRCs.
