@@ -179,7 +179,11 @@ fn bars(
         let corners = [(low, top), (rate, top + step * 0.9)];
         chart.draw_series([Rectangle::new(corners, series.color.filled())])?;
         let end = chart.backend_coord(&(rate, top + step * 0.45));
-        root.draw_text(&digits(rate), &font(9, BLACK, HPos::Left), (end.0 + 3, end.1))?;
+        root.draw_text(
+            &plain((rate * 100.0).round() / 100.0),
+            &font(9, BLACK, HPos::Left),
+            (end.0 + 3, end.1),
+        )?;
     }
     Ok(())
 }
@@ -233,16 +237,6 @@ fn round_up(value: f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| factor * power >= value);
     factor.unwrap_or(10.0) * power
-}
-
-/// Formats three significant digits, with at most three decimals.
-fn digits(value: f64) -> String {
-    match value {
-        100.0.. => format!("{value:.0}"),
-        10.0..100.0 => format!("{value:.1}"),
-        1.0..10.0 => format!("{value:.2}"),
-        _ => format!("{value:.3}"),
-    }
 }
 
 /// Formats a number of the axis without trailing zeros.

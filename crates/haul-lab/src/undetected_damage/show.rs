@@ -6,7 +6,6 @@ use super::{Birthday, MissCount, Study};
 use haul_digest::Algorithm;
 use haul_model::format_size;
 use serde::Serialize;
-use std::fmt::Write;
 
 /// Notes about broken digests. haul constructs no such collisions.
 const CONSTRUCTED: [(Algorithm, &str); 2] = [
@@ -22,12 +21,11 @@ const CONSTRUCTED: [(Algorithm, &str); 2] = [
     ),
 ];
 
-/// A cell with its alignment.
-#[derive(Clone, Debug)]
-enum Cell {
-    Left(String),
-    Right(String),
-}
+/// Width of a column with verdicts, in characters.
+const VERDICT_WIDTH: usize = 8;
+
+/// Width of a column with numbers, in characters.
+const NUMBER_WIDTH: usize = 16;
 
 /// Formats all tables with their explanations.
 pub(super) fn tables(study: &Study) -> String {
@@ -54,64 +52,48 @@ pub(super) fn tables(study: &Study) -> String {
 }
 
 fn made(all: &[Verdicts]) -> String {
-    let letters = || ('A'..='Z').map(String::from);
-    let mut header = vec![left("")];
-    header.extend(letters().take(all.len()).map(|letter| left(&letter)));
-    let mut rows = vec![header];
+    let legend = ('A'..)
+        .zip(all)
+        .map(|(letter, verdict)| format!("{letter}  {} ({} bytes differ)\n", verdict.what, verdict.changed));
+    let mut text: String = legend.collect();
+    text.push('\n');
+    text += &row("", VERDICT_WIDTH, ('A'..).take(all.len()).map(String::from));
     let detectors = all.first().map_or(&[][..], |verdict| &verdict.seen);
     for (number, (detector, _)) in detectors.iter().enumerate() {
-        let mut row = vec![left(&detector.name())];
-        row.extend(all.iter().map(|verdict| left(if verdict.seen[number].1 { "seen" } else { "MISSED" })));
-        rows.push(row);
+        let words = all.iter().map(|verdict| if verdict.seen[number].1 { "seen" } else { "MISSED" });
+        text += &row(&detector.name(), VERDICT_WIDTH, words.map(str::to_owned));
     }
-    let legend: Vec<Vec<Cell>> = letters()
-        .zip(all)
-        .map(|(letter, verdict)| {
-            vec![
-                left(&letter),
-                left(&verdict.what),
-                right(&verdict.changed.to_string()),
-                left("bytes differ"),
-            ]
-        })
-        .collect();
-    format!("{}\n{}", aligned(&legend), aligned(&rows))
+    text
 }
 
 fn counted(all: &[MissCount]) -> String {
-    let mut rows = Vec::new();
+    let mut text = String::new();
     let mut what = "";
     for one in all {
         if what != one.what {
             what = &one.what;
-            rows.push(vec![left(&format!("{what}, {} times", one.trials))]);
-            rows.push(vec![left(""), right("missed"), right("expected")]);
+            text += &format!("{what}, {} times\n", one.trials);
+            text += &row("", NUMBER_WIDTH, ["missed", "expected"].map(str::to_owned));
         }
         let expected = one.expected.map_or_else(|| "-".to_owned(), number);
-        rows.push(vec![
-            left(&format!("  {}", one.detector.name())),
-            right(&one.missed.to_string()),
-            right(&expected),
-        ]);
+        text += &row(&one.detector.name(), NUMBER_WIDTH, [one.missed.to_string(), expected]);
     }
-    // Each title is a table of its own, so that it does not widen the columns below it.
-    let parts = rows.chunk_by(|_, next| next.len() > 1);
-    parts.map(|part| aligned(&part[..1]) + &aligned(&part[1..])).collect()
+    text
 }
 
 /// Formats the collision probability of each digest by its bits. Adler-32 has fewer values than its
 /// bits allow.
 fn odds(birthdays: &[Birthday]) -> String {
-    let mut rows = vec![vec![left(""), right("one in"), right("even odds")]];
+    let mut text = row("", NUMBER_WIDTH, ["one in", "even odds"].map(str::to_owned));
     for birthday in longest(birthdays) {
         let values = match birthday.detector {
             Detector::Whole(Algorithm::Adler32) => (super::forge::ADLER_PERIOD as f64).powi(2),
             detector => detector.values(),
         };
         let even = values * std::f64::consts::LN_2;
-        rows.push(vec![left(&birthday.detector.name()), right(&number(values)), right(&number(even))]);
+        text += &row(&birthday.detector.name(), NUMBER_WIDTH, [values, even].map(number));
     }
-    aligned(&rows)
+    text
 }
 
 /// Returns the figures of the longest messages: one for each judge.
@@ -123,54 +105,23 @@ fn longest(birthdays: &[Birthday]) -> impl Iterator<Item = &Birthday> {
 fn birthdays(all: &[Birthday]) -> String {
     let mut lengths: Vec<usize> = all.iter().map(|birthday| birthday.bytes).collect();
     lengths.dedup();
-    let mut header = vec![left("")];
-    header.extend(lengths.iter().flat_map(|bytes| [right(&format!("{bytes} bytes")), left("")]));
-    let mut rows = vec![header];
+    let header = lengths.iter().flat_map(|bytes| [format!("{bytes} bytes"), String::new()]);
+    let mut text = row("", NUMBER_WIDTH, header);
     for of_judge in longest(all) {
-        let mut row = vec![left(&of_judge.detector.name())];
-        for one in all.iter().filter(|one| one.detector == of_judge.detector) {
+        let of_it = all.iter().filter(|one| one.detector == of_judge.detector);
+        let cells = of_it.flat_map(|one| {
             let drawn = one.mean.map_or_else(|| format!("none of {}", one.drawn), number);
-            let expected = one.expected.map_or_else(|| "-".to_owned(), number);
-            row.extend([right(&drawn), left(&format!("({expected})"))]);
-        }
-        rows.push(row);
+            [drawn, format!("({})", one.expected.map_or_else(|| "-".to_owned(), number))]
+        });
+        text += &row(&of_judge.detector.name(), NUMBER_WIDTH, cells);
     }
-    aligned(&rows)
+    text
 }
 
-fn left(text: &str) -> Cell {
-    Cell::Left(text.to_owned())
-}
-
-fn right(text: &str) -> Cell {
-    Cell::Right(text.to_owned())
-}
-
-/// Formats rows in aligned columns with two spaces between them and no trailing spaces.
-fn aligned(rows: &[Vec<Cell>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        let text = |row: &Vec<Cell>| match row.get(column) {
-            Some(Cell::Left(text) | Cell::Right(text)) => text.chars().count(),
-            None => 0,
-        };
-        rows.iter().map(text).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut all = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (cell, width) in row.iter().zip(&widths) {
-            let written = match cell {
-                Cell::Left(text) => write!(line, "{text:<width$}  "),
-                Cell::Right(text) => write!(line, "{text:>width$}  "),
-            };
-            debug_assert!(written.is_ok(), "a string takes every text");
-        }
-        all.push_str(line.trim_end());
-        all.push('\n');
-    }
-    all
+/// Formats a row: a name and columns of this width, which end at its right edge.
+fn row(name: &str, width: usize, cells: impl IntoIterator<Item = String>) -> String {
+    let line = cells.into_iter().fold(format!("{name:<15}"), |line, cell| format!("{line}{cell:>width$}"));
+    line.trim_end().to_owned() + "\n"
 }
 
 /// Formats a number that need not be an integer: two decimals for small numbers, powers of ten for
@@ -258,11 +209,11 @@ mod tests {
         let text = counted(&[one("a kind with a long name", 1, Some(2.0)), one("b", 30, None)]);
         let expected = "\
 a kind with a long name, 100 times
-         missed  expected
-  crc16       1      2.00
+                         missed        expected
+crc16                         1            2.00
 b, 100 times
-         missed  expected
-  crc16      30         -
+                         missed        expected
+crc16                        30               -
 ";
         assert_eq!(text, expected);
     }
