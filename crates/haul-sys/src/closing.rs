@@ -1,6 +1,6 @@
 //! Errors that a file system reports only when a file is closed.
 
-use rustix::fd::{AsFd, IntoRawFd};
+use rustix::fd::{AsFd, IntoRawFd, OwnedFd};
 use rustix::io::{Errno, fcntl_dupfd_cloexec, retry_on_intr};
 use std::io;
 
@@ -36,10 +36,18 @@ pub fn may_fail(fd: impl AsFd) -> bool {
 /// Returns the errors of close(2): `EIO`, `ENOSPC`, `EDQUOT`. Also returns the error of fcntl(2) if
 /// the descriptor cannot be duplicated.
 pub fn flush(fd: impl AsFd) -> io::Result<()> {
-    let duplicate = retry_on_intr(|| fcntl_dupfd_cloexec(&fd, 0))?;
+    close(retry_on_intr(|| fcntl_dupfd_cloexec(&fd, 0))?)
+}
+
+/// Closes a descriptor and returns the error, which a drop would ignore.
+///
+/// # Errors
+///
+/// Returns the errors of close(2): `EIO`, `ENOSPC`, `EDQUOT`. The descriptor is closed even then.
+pub fn close(fd: OwnedFd) -> io::Result<()> {
     // SAFETY: `into_raw_fd` released the only owner of this descriptor, so only this call closes
     // it.
-    let closed = unsafe { libc::close(duplicate.into_raw_fd()) };
+    let closed = unsafe { libc::close(fd.into_raw_fd()) };
     match closed {
         0 => Ok(()),
         _ => match io::Error::last_os_error() {

@@ -1,4 +1,4 @@
-//! Layer 2: the operating system: files, metadata, sparse ranges, direct I/O, cache
+//! Layer 1: the operating system: files, metadata, sparse ranges, direct I/O, cache
 //! residency.
 //!
 //! Calls that take a name resolve it relative to an open directory, so that a tree may be deeper

@@ -7,10 +7,11 @@ pub const LAYERS: &[(&str, Layer)] = &[
     ("haul-model", Layer { height: 0, is_pure: true }),
     ("haul-digest", Layer { height: 1, is_pure: true }),
     ("haul-plan", Layer { height: 1, is_pure: true }),
+    ("haul-sys", Layer { height: 1, is_pure: false }),
     ("haul-log", Layer { height: 2, is_pure: true }),
     ("haul-proto", Layer { height: 2, is_pure: true }),
     ("haul-udp", Layer { height: 2, is_pure: true }),
-    ("haul-sys", Layer { height: 2, is_pure: false }),
+    ("haul-storage", Layer { height: 2, is_pure: false }),
     ("haul-browser", Layer { height: 3, is_pure: true }),
     ("haul-net", Layer { height: 3, is_pure: false }),
     ("haul-engine", Layer { height: 4, is_pure: false }),
@@ -89,8 +90,8 @@ mod tests {
     #[test]
     fn upward_and_sideways_dependencies_fail() {
         assert_eq!(
-            breaches(&workspace("haul-plan", "haul-sys", Value::Null)),
-            ["haul-plan on floor 1 depends on haul-sys on floor 2"]
+            breaches(&workspace("haul-plan", "haul-storage", Value::Null)),
+            ["haul-plan on floor 1 depends on haul-storage on floor 2"]
         );
         assert_eq!(
             breaches(&workspace("haul-plan", "haul-digest", json!("dev"))),

@@ -1,0 +1,3 @@
+//! Tests of storage on real file systems with injected faults and power failures.
+
+mod durable_file;
