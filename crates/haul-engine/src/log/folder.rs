@@ -2,9 +2,11 @@
 
 use super::LogError;
 use haul_log::objects::{HEAD_BYTES, Order, newer};
+use haul_storage::{Draft, Durability, Writers};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -149,18 +151,10 @@ impl LogDir {
     }
 
     fn replace(&mut self, name: &str, parts: &[(u64, Vec<u8>)]) -> io::Result<()> {
-        let draft = self.path.join(format!("{name}.new"));
-        let put = || {
-            let file = options().write(true).create(true).truncate(true).open(&draft)?;
-            parts.iter().try_for_each(|(at, bytes)| file.write_all_at(bytes, *at))?;
-            if self.syncs {
-                file.sync_data()?;
-            }
-            fs::rename(&draft, self.path.join(name)).map(|()| file)
-        };
-        // After a failure the draft must not outlive the job. If its removal fails, the next run
-        // removes it.
-        let file = put().inspect_err(|_| drop(fs::remove_file(&draft)))?;
+        let draft = Draft::create(self.dir.as_fd(), name, Writers::One, 0o600)?;
+        parts.iter().try_for_each(|(at, bytes)| draft.file().write_all_at(bytes, *at))?;
+        let file = draft.file().try_clone()?;
+        draft.replace(name, if self.syncs { Durability::Data } else { Durability::None })?;
         self.renamed = true;
         self.dirty.remove(name);
         self.open.insert(name.to_owned(), file);

@@ -6,44 +6,30 @@ use haul_log::record::{
     JobRecord, KEPT_MAX, Progress, RECORD_BYTES_MAX, RecordFlaw, Status, SyncedRange, nanoseconds,
 };
 use haul_model::Moment;
+use haul_storage::{Durability, Replacement, Writers, replace_path};
 use haul_sys::process;
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsString;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Minimum interval between two writes of progress.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Part of a new record that survives a power failure.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Durability {
-    /// None: the record on disk may be the old or the new one, and may be torn.
-    No,
-    /// The bytes: the record on disk is the old or the new one, complete.
-    Bytes,
-    /// The bytes and the name: the record on disk is the new one.
-    Name,
-}
-
-impl Durability {
-    /// Returns the durability that is needed when a record with the ranges `new` replaces one with
-    /// the ranges `old`.
-    fn for_ranges(old: &[SyncedRange], new: &[SyncedRange], syncs: bool) -> Durability {
-        let is_within = |old: &SyncedRange, new: &SyncedRange| {
-            old.dev == new.dev && new.from <= old.from && old.until <= new.until
-        };
-        match old.iter().all(|old| new.iter().any(|new| is_within(old, new))) {
-            _ if !syncs => Durability::No,
-            // If the new name is lost, the old record lists fewer files, and nothing that is wrong.
-            true => Durability::Bytes,
-            // A removed range must not come back.
-            false => Durability::Name,
-        }
+/// Returns the durability that is needed when a record with the ranges `new` replaces one with the
+/// ranges `old`.
+fn durability_for(old: &[SyncedRange], new: &[SyncedRange], syncs: bool) -> Durability {
+    let is_within = |old: &SyncedRange, new: &SyncedRange| {
+        old.dev == new.dev && new.from <= old.from && old.until <= new.until
+    };
+    match old.iter().all(|old| new.iter().any(|new| is_within(old, new))) {
+        _ if !syncs => Durability::None,
+        // If the new name is lost, the old record lists fewer files, and nothing that is wrong.
+        true => Durability::Data,
+        // A removed range must not come back.
+        false => Durability::DataAndName,
     }
 }
 
@@ -110,7 +96,7 @@ impl RecordWriter {
         };
         let record_writer =
             RecordWriter { path, state: Mutex::new(State { record, written: Instant::now(), owes: false }) };
-        record_writer.write(&mut record_writer.lock(), Durability::Name)?;
+        record_writer.write(&mut record_writer.lock(), Durability::DataAndName)?;
         Ok((record_writer, before))
     }
 
@@ -122,7 +108,7 @@ impl RecordWriter {
     pub fn progress(&self, progress: Progress) -> Result<(), LogError> {
         let mut state = self.lock();
         state.record.progress = progress;
-        if state.written.elapsed() < EVERY { Ok(()) } else { self.write(&mut state, Durability::No) }
+        if state.written.elapsed() < EVERY { Ok(()) } else { self.write(&mut state, Durability::None) }
     }
 
     /// Records that the finished files of these ranges are durable. Writes the record immediately,
@@ -133,11 +119,11 @@ impl RecordWriter {
     pub fn keep(&self, kept: &[SyncedRange], syncs: bool) -> Result<(), LogError> {
         let mut state = self.lock();
         let kept: Vec<SyncedRange> = kept.iter().take(KEPT_MAX).copied().collect();
-        let durability = Durability::for_ranges(&state.record.kept, &kept, syncs);
+        let durability = durability_for(&state.record.kept, &kept, syncs);
         state.record.kept = kept;
         // Stays set until a durable write succeeds.
-        state.owes |= durability == Durability::Name;
-        let durability = if state.owes { Durability::Name } else { durability };
+        state.owes |= durability == Durability::DataAndName;
+        let durability = if state.owes { Durability::DataAndName } else { durability };
         self.write(&mut state, durability)
     }
 
@@ -150,14 +136,16 @@ impl RecordWriter {
         let record = &mut state.record;
         (record.status, record.exit, record.ended) = (status, Some(exit), Some(now()));
         record.progress = progress;
-        self.write(&mut state, Durability::Name)
+        self.write(&mut state, Durability::DataAndName)
     }
 
     fn write(&self, state: &mut State, durability: Durability) -> Result<(), LogError> {
         state.written = Instant::now();
         let bytes = state.record.encode();
-        replace(&self.path, &bytes, durability).map_err(LogError::io("write job record", &self.path))?;
-        state.owes &= durability != Durability::Name;
+        let replacement = Replacement::private(Writers::One, durability);
+        replace_path(&self.path, replacement, |out| out.write_all(&bytes))
+            .map_err(LogError::io("write job record", &self.path))?;
+        state.owes &= durability != Durability::DataAndName;
         Ok(())
     }
 
@@ -205,22 +193,6 @@ pub(super) fn read(path: &Path) -> Result<Option<Result<JobRecord, RecordFlaw>>,
     Ok(Some(JobRecord::decode(&bytes)))
 }
 
-fn replace(path: &Path, bytes: &[u8], durability: Durability) -> io::Result<()> {
-    let draft = path.with_extension("new");
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(haul_sys::open::NO_FOLLOW);
-    let mut file = options.open(&draft)?;
-    file.write_all(bytes)?;
-    if durability != Durability::No {
-        file.sync_data()?;
-    }
-    fs::rename(&draft, path)?;
-    if let (Durability::Name, Some(folder)) = (durability, path.parent()) {
-        File::open(folder)?.sync_all()?;
-    }
-    Ok(())
-}
-
 /// Returns the current time of this machine.
 pub(crate) fn now() -> Moment {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -259,9 +231,9 @@ mod tests {
     #[test]
     fn record_with_less_than_before_is_synced_with_its_name() {
         let old = [range(1, 100, 120), range(2, 50, 60)];
-        let of = |new: &[SyncedRange]| Durability::for_ranges(&old, new, true);
-        assert_eq!(of(&old), Durability::Bytes);
-        assert_eq!(of(&[range(3, 1, 2), range(1, 100, 130), range(2, 40, 60)]), Durability::Bytes);
+        let of = |new: &[SyncedRange]| durability_for(&old, new, true);
+        assert_eq!(of(&old), Durability::Data);
+        assert_eq!(of(&[range(3, 1, 2), range(1, 100, 130), range(2, 40, 60)]), Durability::Data);
         for less in [
             &[range(1, 100, 120)][..],
             &[range(1, 100, 119), range(2, 50, 60)],
@@ -269,8 +241,8 @@ mod tests {
             &[range(3, 100, 120), range(2, 50, 60)],
             &[],
         ] {
-            assert_eq!(of(less), Durability::Name, "{less:?}");
-            assert_eq!(Durability::for_ranges(&old, less, false), Durability::No, "{less:?}");
+            assert_eq!(of(less), Durability::DataAndName, "{less:?}");
+            assert_eq!(durability_for(&old, less, false), Durability::None, "{less:?}");
         }
     }
 

@@ -3,9 +3,10 @@
 use super::{LogError, SyncPolicy, folder};
 use haul_digest::{Algorithm, digest};
 use haul_model::Moment;
+use haul_storage::{Durability, Replacement, Writers, replace_path};
 use haul_sys::process;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
@@ -136,20 +137,12 @@ impl RunHistory {
 
     fn write(&self, home: &Path, outlasts: bool) -> Result<(), LogError> {
         folder::make(home)?;
-        let (path, draft) = (home.join(NAME), home.join("begun.new"));
-        let failed = || LogError::io("write run history", &path);
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(haul_sys::open::NO_FOLLOW);
-        let written = || {
-            let mut file = options.open(&draft)?;
-            file.write_all(self.encode().as_bytes())?;
-            if outlasts {
-                file.sync_data()?;
-            }
-            fs::rename(&draft, &path)?;
-            if outlasts { File::open(home)?.sync_all() } else { Ok(()) }
-        };
-        written().map_err(failed())
+        let path = home.join(NAME);
+        let durability = if outlasts { Durability::DataAndName } else { Durability::None };
+        let written = replace_path(&path, Replacement::private(Writers::One, durability), |out| {
+            out.write_all(self.encode().as_bytes())
+        });
+        written.map_err(LogError::io("write run history", &path))
     }
 
     /// Deletes the run history of a finished job.

@@ -5,10 +5,11 @@ use super::folder::{self, LogDir};
 use super::{LockedJob, LogError};
 use haul_log::objects::{Identity, Job, replay};
 use haul_model::{ObjectSize, RelPath};
+use haul_storage::{Durability, Replacement, Writers, replace_path};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
@@ -46,15 +47,11 @@ impl Target {
         if bytes.len() > BYTES_MAX {
             return Ok(());
         }
-        let (path, draft) = (home.join(NAME), home.join("target.new"));
-        let failed = || LogError::io("write the destination of the job to", &path);
-        let opened = folder::options().write(true).create(true).truncate(true).open(&draft);
-        let written = opened.and_then(|mut file| file.write_all(&bytes));
-        written.and_then(|()| fs::rename(&draft, &path)).map_err(|error| {
-            // A finished job removes its directory, which must be empty. The first error is reported.
-            let _ = fs::remove_file(&draft);
-            failed()(error)
-        })
+        let path = home.join(NAME);
+        let written = replace_path(&path, Replacement::private(Writers::One, Durability::None), |out| {
+            out.write_all(&bytes)
+        });
+        written.map_err(LogError::io("write the destination of the job to", &path))
     }
 
     /// Reads the target of a job; returns `None` if the file is missing or damaged.

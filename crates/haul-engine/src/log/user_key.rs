@@ -2,16 +2,17 @@
 
 use super::{LogError, folder};
 use haul_digest::{DigestKey, KEYED_DIGEST_BYTES};
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use haul_storage::{Durability, Replacement, Writers, replace_path};
+use std::fs;
+use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 /// Name of the file in the state directory that holds the key.
 const NAME: &str = "key";
 
-/// Name of the file while it is incomplete.
-const DRAFT: &str = "key.new";
+/// Name of the file that is locked while a key is created.
+const LOCK: &str = "key.new";
 
 /// Mode bits that let another user read or write the key.
 const OTHERS: u32 = 0o077;
@@ -58,23 +59,21 @@ pub fn new_journal_key(state: &Path) -> Result<DigestKey, LogError> {
     journal_key(state)?.ok_or_else(missing)
 }
 
-/// Creates the key unless another process does. The lock of the draft decides which one.
+/// Creates the key unless another process does. The lock decides which one.
 fn create(state: &Path, path: &Path) -> io::Result<()> {
-    let draft = state.join(DRAFT);
-    let mut file = folder::options().write(true).create(true).open(&draft)?;
+    let lock = state.join(LOCK);
+    let file = folder::options().write(true).create(true).open(&lock)?;
     file.lock()?;
-    if fs::exists(path)? {
-        // The draft is a new one, or has become the key.
-        return match fs::remove_file(&draft) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        };
+    // If the key exists, the process that held the lock before has created it.
+    if !fs::exists(path)? {
+        let secret = random()?;
+        let durable = Replacement::private(Writers::Many, Durability::DataAndName);
+        replace_path(path, durable, |out| out.write_all(&secret))?;
     }
-    file.set_len(0)?;
-    file.write_all(&random()?)?;
-    file.sync_data()?;
-    fs::rename(&draft, path)?;
-    File::open(state)?.sync_all()
+    match fs::remove_file(&lock) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Returns a random key, which is lost when this process exits.
