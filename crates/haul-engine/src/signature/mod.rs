@@ -17,12 +17,13 @@ pub use signers::{Refusal, SignersFault};
 use crate::copy::quote;
 use crate::sum::reason;
 use base64::Engine;
+use haul_storage::{Durability, Replacement, Writers, replace_path};
 use signed::Bytes;
 use signers::Signers;
 use ssh_key::{HashAlg, LineEnding, PrivateKey, SshSig};
 use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::path::Path;
 use thiserror::Error;
 
@@ -252,20 +253,8 @@ pub fn write(path: &OsStr, text: &str, replace: bool) -> Result<(), SignatureErr
         }
         _ => {}
     }
-    let mut draft = path.to_owned();
-    draft.push(format!(".{}.new", std::process::id()));
-    let written = File::create_new(&draft).and_then(|mut file| {
-        file.write_all(text.as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&draft, path)
-    });
-    if written.is_err() {
-        // Ignore this error: the caller reports the first one.
-        let _ = fs::remove_file(&draft);
-    }
-    written.map_err(failed)?;
-    let folder = Path::new(path).parent().filter(|folder| !folder.as_os_str().is_empty());
-    File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all()).map_err(failed)
+    let durable = Replacement { writers: Writers::Many, mode: 0o666, durability: Durability::DataAndName };
+    replace_path(Path::new(path), durable, |out| out.write_all(text.as_bytes())).map_err(failed)
 }
 
 /// Checks that a waybill has an accepted signature. `now` is in seconds since 1970, for signers

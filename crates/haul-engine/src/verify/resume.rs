@@ -17,12 +17,12 @@
 use super::{VerdictKind, VerifyObserver};
 use crate::log::{DeferredRecord, EarlierStamps, STATE, Stamp, StampFile};
 use haul_digest::{Algorithm, digest};
+use haul_storage::{Durability, Replacement, Writers, replace_path};
 use haul_sys::Stat;
-use haul_sys::open::NO_FOLLOW;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -343,22 +343,26 @@ impl Log {
     }
 
     fn write(&mut self, path: &Path) -> io::Result<()> {
-        let draft = draft_of(path);
-        let mut options = File::options();
-        options.write(true).create(true).truncate(true).custom_flags(NO_FOLLOW);
-        let mut file = options.open(&draft)?;
-        file.write_all(self.place.encode(&self.bound).as_bytes())?;
-        if !self.begun {
-            // Delete the state of another verification, its stamps last: stamps without a state or
-            // draft next to them must not exist.
-            ignore_not_found(fs::remove_file(path))?;
-            ignore_not_found(fs::remove_file(stamps_of(path)))?;
-            self.begun = true;
+        // The path of the draft is that of `draft_of`.
+        let state = Replacement { writers: Writers::One, mode: 0o666, durability: Durability::Data };
+        let written = replace_path(path, state, |draft| {
+            draft.write_all(self.place.encode(&self.bound).as_bytes())?;
+            if !self.begun {
+                // Delete the state of another verification, its stamps last: stamps without a state
+                // or draft next to them must not exist.
+                ignore_not_found(fs::remove_file(path))?;
+                ignore_not_found(fs::remove_file(stamps_of(path)))?;
+                self.begun = true;
+            }
+            // This order makes the stamps durable before the state that relies on them.
+            self.stamps.write(&stamps_of(path), true)
+        });
+        if written.is_err() && self.begun && fs::symlink_metadata(path).is_err() {
+            // Without a state, the next run would take the stamps for a file of the user. Entries
+            // without stamps are read again. The first error is reported.
+            let _ = fs::remove_file(stamps_of(path));
         }
-        // This order makes the stamps durable before the state that relies on them.
-        self.stamps.write(&stamps_of(path), true)?;
-        file.sync_data()?;
-        fs::rename(&draft, path)
+        written
     }
 
     /// Deletes the state after a complete verification: the next run starts from the beginning.
@@ -406,6 +410,8 @@ fn ignore_not_found(removed: io::Result<()>) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haul_lab::faults::{FaultFs, Rules};
+    use haul_lab::needs::{Need, met_or_skip};
     use proptest::prelude::*;
 
     proptest! {
@@ -426,6 +432,62 @@ mod tests {
             let mut other = text.into_bytes();
             other[at] ^= 1;
             prop_assert!(VerifyProgress::decode(std::str::from_utf8(&other).unwrap(), "b").is_err());
+        }
+    }
+
+    /// Messages about resuming.
+    #[derive(Default)]
+    struct Told(Vec<String>);
+
+    impl VerifyObserver for Told {
+        fn judged(&mut self, _verdict: &super::super::Verdict) {}
+        fn flawed(&mut self, _flaw: &haul_log::waybill::ReadError) {}
+        fn resumption(&mut self, told: &Resumption) {
+            self.0.push(format!("{told:?}"));
+        }
+    }
+
+    /// Stamps without a state would make the next run refuse the state's name.
+    #[test]
+    fn state_that_cannot_be_written_leaves_nothing_and_is_written_later() {
+        if !met_or_skip(&[Need::Fuse]) {
+            return;
+        }
+        for fault in [
+            "s.new create .. errno ENOSPC",
+            "s.new write .. errno ENOSPC",
+            "s.new fsync .. errno EIO",
+            "s.new rename .. errno EIO",
+            "s.stamps write .. errno ENOSPC",
+            "s.stamps fsync .. errno EIO",
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let [store, view] = ["store", "view"].map(|name| dir.path().join(name));
+            for place in [&store, &view] {
+                fs::create_dir(place).unwrap();
+            }
+            let names = || {
+                let names = fs::read_dir(&store).unwrap().map(|entry| entry.unwrap().file_name());
+                names.collect::<BTreeSet<_>>()
+            };
+            let faults = FaultFs::mount(&store, &view, fault.parse().unwrap()).unwrap();
+            let file = || StateFile::Named(view.join("s").into());
+            let mut told = Told::default();
+            let mut log = Log::open(file(), b"waybill", None, &mut told).unwrap();
+            let kind = Some(&VerdictKind::Intact { touched: false });
+            log.note(EntryResult { share: 0, entry: 0, kind, again: false, stamp: Stamp::default() });
+            log.save(1, true, &mut told);
+            assert!(told.0.len() == 1 && told.0[0].starts_with("Unsaved"), "{fault}: {:?}", told.0);
+            assert!(names().is_empty(), "{fault}: {:?}", names());
+            let mut next = Told::default();
+            Log::open(file(), b"waybill", None, &mut next).unwrap();
+            assert!(next.0.is_empty(), "{fault}: {:?}", next.0);
+            faults.set_rules(Rules::default());
+            log.save(1, true, &mut told);
+            drop(log);
+            Log::open(file(), b"waybill", None, &mut next).unwrap();
+            assert_eq!(next.0, ["GoesOn(1)"], "{fault}");
+            faults.close();
         }
     }
 

@@ -17,9 +17,11 @@
 use crate::log::STATE;
 use haul_digest::{Algorithm, Digest, digest};
 use haul_log::waybill::{Job, LINE_BYTES_MAX, Reader, Record, TAIL_BYTES, Tail};
+use haul_storage::{Durability, Replacement, Writers, replace_path};
+use haul_sys::dir::CWD;
+use haul_sys::open::{RenameMode, rename_at};
 use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// Start of a section.
@@ -30,6 +32,9 @@ const MAGIC: &str = "surehaul-sum-state version=1";
 
 /// Read limit for the state, in bytes; well above the size of a valid state.
 const STATE_BYTES_MAX: u64 = 4096;
+
+/// Replacement of the files of a job, whose lock excludes other writers.
+const DURABLE: Replacement = Replacement::private(Writers::One, Durability::Data);
 
 /// Files of a job in its directory.
 #[derive(Debug)]
@@ -81,12 +86,7 @@ impl SectionPosition {
 
     /// Writes the state durably.
     pub(super) fn write(&self, files: &Files) -> io::Result<()> {
-        let text = self.encode();
-        let draft = files.state.with_extension("new");
-        let mut file = make(&draft)?;
-        file.write_all(text.as_bytes())?;
-        file.sync_data()?;
-        fs::rename(&draft, &files.state)
+        replace_path(&files.state, DURABLE, |out| out.write_all(self.encode().as_bytes()))
     }
 
     /// Reads the state; returns `None` if there is no valid one.
@@ -154,38 +154,40 @@ fn is_closed(waybill: &mut File) -> io::Result<bool> {
 /// Copies a section to the job directory, unless the existing copy is longer. Returns true if it is
 /// the last section of the waybill.
 fn set_aside(waybill: &mut File, offset: u64, files: &Files) -> io::Result<bool> {
-    let draft = files.known.with_extension("new");
-    let mut copy = BufWriter::with_capacity(1 << 18, make(&draft)?);
+    let (bytes, is_last) = section_bytes(waybill, offset)?;
+    let before = ignore_not_found(fs::metadata(&files.known))?.map_or(0, |facts| facts.len());
+    if bytes < before {
+        ignore_not_found(fs::remove_file(&files.stamps))?;
+        return Ok(is_last);
+    }
+    waybill.seek(SeekFrom::Start(offset))?;
+    let mut section = BufReader::with_capacity(1 << 18, waybill).take(bytes);
+    // Rename in this order. If only the first rename happens, the old stamps cannot match files
+    // that this run hashed again, because no file gets an older change time.
+    replace_path(&files.known, DURABLE, |out| io::copy(&mut section, out).map(drop))?;
+    let stamps = (files.stamps.as_path(), files.known_stamps.as_path());
+    ignore_not_found(rename_at(CWD, stamps.0, CWD, stamps.1, RenameMode::Replace))?;
+    Ok(is_last)
+}
+
+/// Returns the length of the complete lines of the section at `offset`, and true if no section
+/// follows.
+fn section_bytes(waybill: &mut File, offset: u64) -> io::Result<(u64, bool)> {
     waybill.seek(SeekFrom::Start(offset))?;
     let mut lines = BufReader::with_capacity(1 << 18, waybill);
-    let (mut line, mut bytes, mut is_last) = (Vec::new(), 0, true);
+    let (mut line, mut bytes) = (Vec::new(), 0);
     loop {
         line.clear();
         (&mut lines).take(LINE_BYTES_MAX as u64 + 1).read_until(b'\n', &mut line)?;
         // An incomplete line marks the point of the interruption.
         if !line.ends_with(b"\n") {
-            break;
+            return Ok((bytes, true));
         }
         if bytes > 0 && line.starts_with(HEAD) {
-            is_last = false;
-            break;
+            return Ok((bytes, false));
         }
-        copy.write_all(&line)?;
         bytes += line.len() as u64;
     }
-    let copy = copy.into_inner().map_err(io::IntoInnerError::into_error)?;
-    let before = ignore_not_found(fs::metadata(&files.known))?.map_or(0, |facts| facts.len());
-    if bytes < before {
-        fs::remove_file(&draft)?;
-        ignore_not_found(fs::remove_file(&files.stamps))?;
-        return Ok(is_last);
-    }
-    copy.sync_data()?;
-    // Rename in this order. If only the first rename happens, the old stamps cannot match files
-    // that this run hashed again, because no file gets an older change time.
-    fs::rename(&draft, &files.known)?;
-    ignore_not_found(fs::rename(&files.stamps, &files.known_stamps))?;
-    Ok(is_last)
 }
 
 /// Returns the offset of an unfinished last section that the same command wrote. It is not a
@@ -205,12 +207,6 @@ fn unfinished_section(waybill: &mut File, job: &Job) -> io::Result<Option<u64>> 
         }
     }
     Ok(open)
-}
-
-fn make(path: &Path) -> io::Result<File> {
-    let mut options = File::options();
-    options.write(true).create(true).truncate(true).mode(0o600).custom_flags(haul_sys::open::NO_FOLLOW);
-    options.open(path)
 }
 
 /// Converts "not found" to `None`.
