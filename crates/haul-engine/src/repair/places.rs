@@ -6,7 +6,7 @@ use haul_log::waybill::RelPath;
 use haul_sys::beneath::{open_place_beneath, open_root};
 use haul_sys::open::{mkdir_at, open_entry_at, unlink_at};
 use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{FileKind, Follow, Stat, cache, dir};
+use haul_sys::{FileKind, Follow, Stat};
 use std::collections::HashSet;
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -117,7 +117,7 @@ impl NameAt {
 
     /// Same as [`NameAt::sync`], but returns the plain I/O error.
     pub(super) fn sync_names(&self) -> io::Result<()> {
-        dir::open_dir_at(&self.place, c".", Follow::No).and_then(cache::sync_all)
+        haul_storage::sync_names(&self.place)
     }
 }
 

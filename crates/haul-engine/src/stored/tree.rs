@@ -6,11 +6,12 @@
 
 use haul_log::stored::STORED_BYTES_MAX;
 use haul_log::waybill::RelPath;
+use haul_storage::{Draft, Durability, Writers, sync_names};
 use haul_sys::beneath::{open_place_beneath, open_root};
 use haul_sys::dir::{open_dir_at, open_place_at};
 use haul_sys::filesystem::syncs_as_a_whole;
 use haul_sys::metadata::set_mode_fd;
-use haul_sys::open::{RenameMode, create_new_at, mkdir_at, open_source_at, rename_at, unlink_at};
+use haul_sys::open::{mkdir_at, open_source_at, unlink_at};
 use haul_sys::stat::stat_fd;
 use haul_sys::{FileKind, Follow, Stat, cache, process};
 use std::ffi::OsStr;
@@ -19,7 +20,6 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Name of the hidden directory in the root; its contents are not hashed.
 pub const HIDDEN: &str = haul_proto::STORED_SUMS;
@@ -36,8 +36,6 @@ pub(super) struct Tree {
     /// True if one call at the end syncs everything; otherwise each file and each directory is
     /// synced.
     syncs_at_end: bool,
-    /// Counter for the names of files in progress.
-    next: AtomicU64,
 }
 
 impl Tree {
@@ -48,7 +46,7 @@ impl Tree {
         let facts = || stat_fd(&root);
         let hidden = enter(&root, OsStr::new(HIDDEN), Stale::Stays, &facts, !syncs_at_end)?;
         let sums = enter(&hidden, OsStr::new(SUMS), Stale::Stays, &facts, !syncs_at_end)?;
-        Ok(Tree { root, hidden, sums, syncs_at_end, next: AtomicU64::new(0) })
+        Ok(Tree { root, hidden, sums, syncs_at_end })
     }
 
     /// Opens the hierarchy of this root if it exists. A link with its name is ignored.
@@ -61,7 +59,7 @@ impl Tree {
         let root = open_root(root)?;
         let Some(hidden) = open(&root, HIDDEN)? else { return Ok(None) };
         let sums = open(&hidden, SUMS)?;
-        Ok(sums.map(|sums| Tree { root, hidden, sums, syncs_at_end: true, next: AtomicU64::new(0) }))
+        Ok(sums.map(|sums| Tree { root, hidden, sums, syncs_at_end: true }))
     }
 
     /// Syncs everything that was stored, if that is done at the end.
@@ -83,29 +81,24 @@ impl Tree {
             place = enter(&place, dir, Stale::Goes, &mirrored, !self.syncs_at_end)?;
             beneath.push(b'/');
         }
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        let new = format!("new-{}-{number}", std::process::id());
-        let mut file = File::from(create_new_at(&self.hidden, new.as_str(), 0o600)?);
-        share(&file, facts, 0o644)?;
-        let synced = |file: &File| if self.syncs_at_end { Ok(()) } else { cache::sync_all(file) };
-        let written = file.write_all(bytes).and_then(|()| synced(&file)).and_then(|()| {
-            match rename_at(&self.hidden, new.as_str(), &place, name, RenameMode::Replace) {
-                Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
-                    // The standard library removes the tree without following links, and the path
-                    // starts at an open descriptor.
-                    let old = Path::new("/proc/self/fd").join(place.as_raw_fd().to_string()).join(name);
-                    std::fs::remove_dir_all(old)?;
-                    rename_at(&self.hidden, new.as_str(), &place, name, RenameMode::Replace)
-                }
-                done => done,
+        let replace = || {
+            // A temporary name in the mirrored directory could be that of another file.
+            let mut draft = Draft::create(self.hidden.as_fd(), name, Writers::Many, 0o600)?;
+            share(draft.file(), facts, 0o644)?;
+            draft.write_all(bytes)?;
+            let durability = if self.syncs_at_end { Durability::None } else { Durability::DataAndName };
+            draft.replace_in(&place, name, durability)
+        };
+        match replace() {
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
+                // The standard library removes the tree without following links, and the path
+                // starts at an open descriptor.
+                let old = Path::new("/proc/self/fd").join(place.as_raw_fd().to_string()).join(name);
+                std::fs::remove_dir_all(old)?;
+                replace()
             }
-        });
-        if written.is_err() {
-            // Ignore this error: the caller reports the first one, and the name of a remaining file
-            // identifies it.
-            let _ = unlink_at(&self.hidden, new.as_str());
+            done => done,
         }
-        written.and_then(|()| if self.syncs_at_end { Ok(()) } else { sync_names(&place) })
     }
 
     /// Returns the bytes stored for a file; `None` if there are none.
@@ -146,14 +139,6 @@ enum Stale {
     Stays,
     /// Remove it: it was stored for a file that is now a directory.
     Goes,
-}
-
-/// Syncs the names in a directory. Some network file systems do not support this for directories.
-fn sync_names(dir: &OwnedFd) -> io::Result<()> {
-    cache::sync_all(readable(dir)?).or_else(|error| match error.kind() {
-        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
-        _ => Err(error),
-    })
 }
 
 /// Opens a directory again for syncing; the original descriptor only resolves names.

@@ -9,14 +9,15 @@ use haul_digest::DigestKey;
 use haul_log::journal::{Head, Shape};
 use haul_log::waybill::Moment;
 use haul_model::ByteRange;
+use haul_storage::{Draft, Durability, Writers};
 use haul_sys::metadata::{self, Place, Times};
-use haul_sys::open::{RenameMode, create_new_at, open_entry_at, rename_at, reopen_for_update, unlink_at};
+use haul_sys::open::{RenameMode, open_entry_at, rename_at, reopen_for_update, unlink_at};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, Stat, Timespec, cache, process, sparse, transfer};
 use std::ffi::CStr;
 use std::fs::{File, TryLockError};
 use std::io::{self, BufReader, BufWriter};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::AtomicBool;
 
 /// Extended attribute of a program that every write removes.
@@ -114,8 +115,8 @@ impl<'a> Disk<'a> {
     }
 }
 
-impl RepairIo for Disk<'_> {
-    type Draft = BufWriter<File>;
+impl<'a> RepairIo for Disk<'a> {
+    type Draft = BufWriter<Draft<'a>>;
 
     fn is_for(&self, head: &Head) -> bool {
         let birth = self.facts.btime.map(moment);
@@ -176,18 +177,14 @@ impl RepairIo for Disk<'_> {
         prove(&self.file, self.repair_target, self.stop)
     }
 
-    fn draft(&self) -> io::Result<BufWriter<File>> {
-        self.remove(&self.draft)?;
-        let file = create_new_at(&self.name_at.place, self.draft.as_str(), 0o600)?;
-        Ok(BufWriter::with_capacity(BUFFER_BYTES, File::from(file)))
+    fn draft(&self) -> io::Result<BufWriter<Draft<'a>>> {
+        let draft = Draft::create(self.name_at.place.as_fd(), &self.journal, Writers::One, 0o600)?;
+        Ok(BufWriter::with_capacity(BUFFER_BYTES, draft))
     }
 
-    fn seal(&self, draft: BufWriter<File>) -> io::Result<()> {
-        let file = draft.into_inner().map_err(io::IntoInnerError::into_error)?;
-        cache::sync_all(&file)?;
-        let place = &self.name_at.place;
-        rename_at(place, self.draft.as_str(), place, self.journal.as_str(), RenameMode::Replace)?;
-        self.name_at.sync_names()
+    fn seal(&self, draft: BufWriter<Draft<'a>>) -> io::Result<()> {
+        let draft = draft.into_inner().map_err(io::IntoInnerError::into_error)?;
+        draft.replace(&self.journal, Durability::DataAndName)
     }
 
     fn key(&self) -> Option<&DigestKey> {

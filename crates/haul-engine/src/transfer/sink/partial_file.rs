@@ -7,8 +7,8 @@ use crate::transfer::reason::reason;
 use haul_log::objects::FileKey;
 use haul_model::ByteRange;
 use haul_proto::Reason;
+use haul_storage::sync_names;
 use haul_sys::cache::Advice;
-use haul_sys::dir::open_dir_at;
 use haul_sys::metadata::{set_mode_fd, set_owner_fd};
 use haul_sys::open::{create_new_at, open_regular_at, unlink_at};
 use haul_sys::sparse::{self, Support};
@@ -386,16 +386,9 @@ impl PartialFile {
     /// network file systems directories cannot be synced, and the server makes names durable before
     /// it replies.
     pub(super) fn sync_name(&self) -> io::Result<()> {
-        let synced = match open_dir_at(&self.place, c".", Follow::No) {
-            Ok(place) => cache::sync_all(place),
+        sync_names(&self.place).or_else(|error| match error.kind() {
             // The directory can be written but not read.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                cache::sync_filesystem(&self.file)
-            }
-            Err(error) => Err(error),
-        };
-        synced.or_else(|error| match error.kind() {
-            io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
+            io::ErrorKind::PermissionDenied => cache::sync_filesystem(&self.file),
             _ => Err(error),
         })
     }
