@@ -3,6 +3,7 @@
 
 use aws_lc_rs::digest::{SHA256, digest};
 use haul_net::{Identity, IdentityError};
+use haul_storage::{Durability, Replacement, Writers, replace_path};
 use parking_lot::RwLock;
 use rustls::client::verify_server_cert_signed_by_trust_anchor;
 use rustls::crypto::aws_lc_rs::default_provider;
@@ -13,9 +14,9 @@ use rustls::server::{ClientHello, ParsedCertificate, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CertificateError as Invalid, RootCertStore};
 use std::fmt;
-use std::fs::{self, DirBuilder, Metadata, OpenOptions};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::fs::{self, DirBuilder, Metadata};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -384,17 +385,9 @@ fn keep(file: &Path, text: &[u8]) -> io::Result<()> {
     if let Some(directory) = file.parent() {
         DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     }
-    let mut temporary = file.as_os_str().to_owned();
-    temporary.push(format!(".{}", std::process::id()));
-    // A killed process with the same number may have left this name.
-    let _ = fs::remove_file(&temporary);
-    let mut opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
-    let written = opened.write_all(text).and_then(|()| fs::rename(&temporary, file));
-    if written.is_err() {
-        // The error of the write is returned.
-        let _ = fs::remove_file(&temporary);
-    }
-    written
+    // A file that a power failure destroys is made again.
+    let private = Replacement::private(Writers::Many, Durability::None);
+    replace_path(file, private, |out| out.write_all(text))
 }
 
 fn seconds(time: SystemTime) -> u64 {

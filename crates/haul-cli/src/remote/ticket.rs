@@ -3,11 +3,13 @@
 use haul_engine::copy::quote;
 use haul_engine::sum::reason;
 use haul_net::Ticket;
+use haul_storage::{Draft, Durability, Writers, open_parent};
 use haul_sys::process;
 use std::ffi::OsStr;
 use std::fs::{File, Permissions};
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -75,20 +77,12 @@ pub(crate) fn write_secret(file: &Path, bytes: &[u8]) -> io::Result<()> {
     if std::fs::symlink_metadata(file).is_ok_and(|facts| !facts.is_file()) {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file"));
     }
-    let mut name = file.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_owned();
-    name.push(format!(".{}.new", std::process::id()));
-    let beside = file.with_file_name(name);
-    let mut opened = File::options().write(true).create_new(true).mode(SECRET_MODE).open(&beside)?;
-    let written = opened
-        .set_permissions(Permissions::from_mode(SECRET_MODE))
-        .and_then(|()| opened.write_all(bytes))
-        .and_then(|()| opened.sync_all())
-        .and_then(|()| std::fs::rename(&beside, file));
-    if written.is_err() {
-        // The earlier failure is the one that is reported.
-        let _ = std::fs::remove_file(&beside);
-    }
-    written
+    let (dir, name) = open_parent(file)?;
+    let mut draft = Draft::create(dir.as_fd(), name, Writers::Many, SECRET_MODE)?;
+    // The umask may exclude this user.
+    draft.file().set_permissions(Permissions::from_mode(SECRET_MODE))?;
+    draft.write_all(bytes)?;
+    draft.replace(name, Durability::Data)
 }
 
 /// Returns the identity of a server, for any of its tickets: its key, or its addresses.
