@@ -11,12 +11,12 @@ use haul_lab::bound::{self, BoundConfig};
 use haul_lab::dataset::{Built, DataSet};
 use haul_lab::faults::FaultFs;
 use haul_lab::random_tree::{RandomTree, every_byte_in_names};
-use haul_lab::repo_rules::{prose, text};
+use haul_lab::repo_rules::{prose, shape, text};
 use haul_lab::snapshot::{Facets, Snapshot};
 use haul_model::{ObjectSize, parse_size};
 use std::error::Error;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 #[derive(Parser)]
@@ -65,6 +65,19 @@ enum Command {
     /// block digests; others are random. The output shows which checksums detect each constructed
     /// corruption, and how many random corruptions each checksum misses and is expected to miss.
     UndetectedDamage(undetected_damage::Settings),
+    /// Print the counts of the code's shape and the lines with code of each crate; exit status 1 if
+    /// a count is not at its ceiling.
+    Shape {
+        /// Root of the repository.
+        #[arg(default_value = ".")]
+        root: PathBuf,
+        /// Write the counts to the table of ceilings.
+        #[arg(long)]
+        write: bool,
+        /// Permit that ceilings rise.
+        #[arg(long, requires = "write")]
+        raise: bool,
+    },
     /// Compare two trees; exit status 1 if they differ.
     Diff {
         /// First tree.
@@ -264,6 +277,7 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::UndetectedDamage(settings) => {
             write!(out, "{}", undetected_damage::text(&settings))?;
         }
+        Command::Shape { root, write, raise } => return shape(&root, write, raise, &mut out),
         Command::Diff { left, right, content, holes, limit } => {
             let facets = match (content, holes) {
                 (true, _) => Facets::CONTENT,
@@ -290,6 +304,42 @@ fn run(command: Command) -> Result<ExitCode, Box<dyn Error>> {
         Command::Network(command) => return network::run(command, &mut out),
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints the shape of the code in `root`. If `write` is true, makes the counts the ceilings;
+/// otherwise compares them.
+fn shape(root: &Path, write: bool, raise: bool, out: &mut impl Write) -> Result<ExitCode, Box<dyn Error>> {
+    let path = root.join(shape::TABLE);
+    let table = std::fs::read_to_string(&path)?;
+    let sources = shape::sources(root)?;
+    let counts = shape::counts(&sources);
+    let wrong = if write {
+        match shape::rewritten(&table, &counts, raise) {
+            Ok(text) => {
+                std::fs::write(&path, text)?;
+                Vec::new()
+            }
+            Err(risen) => risen,
+        }
+    } else {
+        for ((bar, package), found) in &counts {
+            let bar = &shape::BARS[*bar];
+            writeln!(out, "{:>6} {:18} {} ({})", found.len(), package, bar.counts, bar.name)?;
+        }
+        let lines = shape::lines(&sources);
+        for (package, lines) in &lines {
+            writeln!(out, "{lines:>6} {package:18} lines with code")?;
+        }
+        writeln!(out, "{:>6} {:18} lines with code", lines.values().sum::<usize>(), "all")?;
+        shape::breaches(&table, &counts)
+    };
+    for line in &wrong {
+        writeln!(out, "{line}")?;
+    }
+    if write && !wrong.is_empty() {
+        return Err("no ceiling was changed; --raise permits that ceilings rise".into());
+    }
+    Ok(ExitCode::from(u8::from(!wrong.is_empty())))
 }
 
 /// Creates a data set. Returns the totals for sets that count them.

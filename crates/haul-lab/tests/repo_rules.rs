@@ -1,7 +1,7 @@
 //! Applies the repository rules to this repository. The tests in `src/repo_rules` show that each
 //! rule can fail.
 
-use haul_lab::repo_rules::{allocations, layers, licences, order, prose, purity, text};
+use haul_lab::repo_rules::{allocations, layers, licences, order, prose, purity, shape, text};
 use serde_json::Value;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -141,6 +141,16 @@ fn files_are_short_or_have_a_reason() {
         missing_functions.map(|(name, _)| format!("{name} is on the list, but not in the repository")),
     );
     assert_none("long files", &found);
+}
+
+#[test]
+fn counts_of_the_code_are_at_their_ceilings() {
+    let table = fs::read_to_string(root().join(shape::TABLE)).expect("the table is there");
+    let sources = shape::sources(&root()).expect("sources can be read");
+    for (package, lines) in shape::lines(&sources) {
+        println!("{lines:>6} lines with code in {package}");
+    }
+    assert_none(shape::TABLE, &shape::breaches(&table, &shape::counts(&sources)));
 }
 
 #[test]

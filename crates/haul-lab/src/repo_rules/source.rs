@@ -20,6 +20,14 @@ pub fn tokens_outside_tests(source: &str) -> Vec<Token> {
 /// Returns the modules that `source` declares for tests only, with bodies in other files:
 /// `#[cfg(test)] mod name;`.
 pub fn test_modules(source: &str) -> Vec<String> {
+    // Most attributes are before an item with a body, and need no lexer.
+    let may_declare = |at: usize| {
+        let item = &source[at..];
+        item.find(['{', ';']).is_some_and(|end| item[end..].starts_with(';') && item[..end].contains("mod "))
+    };
+    if !source.match_indices("#[cfg(").any(|(at, _)| may_declare(at)) {
+        return Vec::new();
+    }
     without_tests(tokens(source)).1
 }
 
@@ -35,13 +43,31 @@ pub fn tokens(source: &str) -> Vec<Token> {
 /// Returns every path that begins with `std` or `core`, with groups expanded: `std::{fs, io::Read}`
 /// gives `std::fs` and `std::io::Read`.
 pub fn std_paths(tokens: &[Token]) -> Vec<(String, usize)> {
+    let found = paths_from(tokens, &["std", "core"]);
+    found.into_iter().map(|path| (path.segments.join("::"), path.line)).collect()
+}
+
+/// A path of code, or one member of a use tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CodePath {
+    /// Segments of the path; the last may be `*` or `self`.
+    pub segments: Vec<String>,
+    /// Name after `as`.
+    pub alias: Option<String>,
+    /// Line of the first segment that is not shared with other members, starting at 1.
+    pub line: usize,
+}
+
+/// Returns every path of two segments or more that begins with one of `roots`, with groups
+/// expanded.
+pub fn paths_from(tokens: &[Token], roots: &[&str]) -> Vec<CodePath> {
     let mut found = Vec::new();
     let mut at = 0;
     while at < tokens.len() {
-        let begins = matches!(tokens[at].text.as_str(), "std" | "core");
+        let begins = roots.contains(&tokens[at].text.as_str());
         let is_inner = at > 0 && tokens[at - 1].text == "::" && at > 1 && is_word(&tokens[at - 2].text);
         if begins && !is_inner && tokens.get(at + 1).is_some_and(|t| t.text == "::") {
-            at = unfold(tokens, at, "", &mut found);
+            at = unfold(tokens, at, &[], &mut found);
         } else {
             at += 1;
         }
@@ -50,38 +76,37 @@ pub fn std_paths(tokens: &[Token]) -> Vec<(String, usize)> {
 }
 
 /// Reads one path or use tree from index `at`. Returns the index after it.
-fn unfold(tokens: &[Token], mut at: usize, before: &str, found: &mut Vec<(String, usize)>) -> usize {
-    let mut path = before.to_owned();
+pub(super) fn unfold(tokens: &[Token], mut at: usize, before: &[String], found: &mut Vec<CodePath>) -> usize {
+    let text = |at: usize| tokens.get(at).map_or("", |token| token.text.as_str());
+    let mut segments = before.to_vec();
     let line = tokens.get(at).map_or(0, |t| t.line);
-    while let Some(token) = tokens.get(at) {
-        if token.text == "{" && path.ends_with("::") {
+    let mut continues = true;
+    while continues && at < tokens.len() {
+        if text(at) == "{" {
             at += 1;
-            while tokens.get(at).is_some_and(|t| t.text != "}") {
-                at = unfold(tokens, at, &path, found);
-                // Skip `as name` and the comma.
-                while tokens.get(at).is_some_and(|t| t.text != "," && t.text != "}") {
+            while !matches!(text(at), "}" | "") {
+                at = unfold(tokens, at, &segments, found);
+                // Skip what is no path, and the comma.
+                while !matches!(text(at), "," | "}" | "") {
                     at += 1;
                 }
-                at += usize::from(tokens.get(at).is_some_and(|t| t.text == ","));
+                at += usize::from(text(at) == ",");
             }
             return at + 1;
         }
-        if !(is_word(&token.text) || token.text == "*") {
+        if !(is_word(text(at)) || text(at) == "*") {
             break;
         }
-        path.push_str(&token.text);
-        at += 1;
-        if tokens.get(at).is_none_or(|t| t.text != "::") {
-            break;
-        }
-        path.push_str("::");
-        at += 1;
+        segments.push(text(at).to_owned());
+        continues = text(at + 1) == "::";
+        at += 1 + usize::from(continues);
     }
-    found.push((path.trim_end_matches("::").to_owned(), line));
+    let alias = (text(at) == "as").then(|| text(at + 1).to_owned());
+    found.push(CodePath { segments, alias, line });
     at.max(1)
 }
 
-fn is_word(text: &str) -> bool {
+pub(super) fn is_word(text: &str) -> bool {
     text.starts_with(|c: char| c.is_alphanumeric() || c == '_')
 }
 
@@ -98,7 +123,12 @@ impl Lexer<'_> {
             self.take(self.rest.find('\n').unwrap_or(self.rest.len()));
         } else if self.rest.starts_with("/*") {
             self.take(block_comment_len(self.rest));
-        } else if let Some(len) = raw_string_len(self.rest) {
+        } else if first.is_whitespace() {
+            let end = self.rest.find(|c: char| !c.is_whitespace());
+            self.take(end.unwrap_or(self.rest.len()));
+        } else if matches!(first, 'r' | 'b' | 'c')
+            && let Some(len) = raw_string_len(self.rest)
+        {
             self.take(len);
         } else if first == '"' {
             self.take(quoted_len(self.rest, '"'));
@@ -109,16 +139,15 @@ impl Lexer<'_> {
         } else if first.is_alphanumeric() || first == '_' {
             let end = self.rest.find(|c: char| !(c.is_alphanumeric() || c == '_'));
             self.push(end.unwrap_or(self.rest.len()));
-        } else if first.is_whitespace() {
-            self.take(first.len_utf8());
         } else {
             self.push(first.len_utf8());
         }
     }
 
     fn push(&mut self, len: usize) {
-        self.tokens.push(Token { text: self.rest[..len].to_owned(), line: self.line });
-        self.take(len);
+        let (text, rest) = self.rest.split_at(len);
+        self.tokens.push(Token { text: text.to_owned(), line: self.line });
+        self.rest = rest;
     }
 
     fn take(&mut self, len: usize) {
