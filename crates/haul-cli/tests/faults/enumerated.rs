@@ -316,3 +316,45 @@ fn no_failed_sync_of_data_ends_with_success() {
         });
     }
 }
+
+/// Returns the lines of strace about some calls of a command.
+fn calls_of(words: &[&str], home: &Path, calls: &str) -> Vec<String> {
+    let log = home.join("trace");
+    let mut command = Command::new("strace");
+    command.args(["-f", "-y", "-qq", "-e", &format!("trace={calls}"), "-o"]).arg(&log);
+    command.arg(HAUL).args(words).current_dir(home).stdin(Stdio::null());
+    let ended = command.env("XDG_STATE_HOME", home.join("state")).env("HOME", "").output().unwrap();
+    assert!(ended.status.success(), "{words:?}: {ended:?}");
+    fs::read_to_string(&log).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Of the write-back that failed before its descriptor was opened, syncfs reports only what no
+/// other process has seen.
+#[test]
+fn file_system_to_sync_is_opened_before_the_first_write() {
+    if !met_or_skip(&[Need::Program("strace")]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    if !haul_sys::filesystem::syncs_as_a_whole(fs::File::open(home.path()).unwrap()) {
+        return;
+    }
+    write_all(&home.path().join("source"), &new_files());
+    fs::create_dir(home.path().join("dir")).unwrap();
+    for (words, written) in [
+        (&["cp", "-a", "--resume", "--threads=1", "source", "dir/tree"][..], "dir/tree/"),
+        (&["cp", "-a", "--resume", "--threads=1", "source/small", "dir/small"], "dir/small"),
+        (&["sum", "-r", "--store=tree", "source"], "source/.haul/"),
+    ] {
+        let lines = calls_of(words, home.path(), "openat,write,pwrite64,copy_file_range,syncfs");
+        let at = |found: &dyn Fn(&str) -> bool| lines.iter().position(|line| found(line));
+        let synced = at(&|line| line.contains("syncfs(")).unwrap_or_else(|| panic!("{words:?}: {lines:?}"));
+        let number = lines[synced].split_once("syncfs(").unwrap().1.split('<').next().unwrap();
+        let result = format!(" = {number}<");
+        let opened = lines[..synced].iter().rposition(|line| line.contains(&result)).unwrap();
+        let file = format!("<{}", home.path().join(written).display());
+        let is_write = |line: &str| line.contains(&file) && !line.contains("openat");
+        let first = at(&is_write).unwrap_or_else(|| panic!("{words:?}: {lines:?}"));
+        assert!(opened < first && first < synced, "{words:?}: {opened} {first} {synced}: {lines:#?}");
+    }
+}

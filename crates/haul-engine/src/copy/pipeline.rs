@@ -39,6 +39,10 @@ pub(crate) fn block_bytes(job: &Job<'_>) -> usize {
 /// alone; idle workers help with a large file. When this returns, the file is settled, or the
 /// worker that copies its last object will settle it.
 pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, mut file: FileMove) {
+    let log = job.settings.moving.log.as_ref();
+    if let Err(error) = log.filter(|_| file.sink_is_regular).map_or(Ok(()), |log| log.begins(&file)) {
+        return settle::finish(job, &file, Err(error));
+    }
     if file.sink_state == SinkState::Complete {
         let bytes = file.source_stat.size;
         Tally::add(&job.tally.bytes_done, bytes);
@@ -65,7 +69,7 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, mut file: FileMove) {
         return settle::finish(job, &file, Ok(Moved::received(bytes)));
     }
     if !delivery.done_by_clone {
-        match job.settings.moving.log.as_ref().map(|log| log.open(job, &file, &plan)).transpose() {
+        match log.map(|log| log.open(job, &file, &plan)).transpose() {
             Ok(logged) => file.settle.logged = logged.flatten(),
             Err(error) => return settle::finish(job, &file, Err(error)),
         }

@@ -261,6 +261,8 @@ struct MoveTarget {
     /// write errors of the file system to this descriptor. `None` if this user may not read the
     /// directory.
     directory: Option<OwnedFd>,
+    /// A file on the file system that replaces the directory for this purpose.
+    nameless: Option<OwnedFd>,
     /// True if the file system cannot be synced as a whole, or does not report the result. Each
     /// file is then synced.
     sync_each: bool,
@@ -269,7 +271,10 @@ struct MoveTarget {
 impl MoveTarget {
     fn of(place: &Place) -> MoveTarget {
         let sync_each = closing::may_fail(place);
-        MoveTarget { directory: open_dir_at(place, c".", Follow::No).ok(), sync_each }
+        let directory = open_dir_at(place, c".", Follow::No).ok();
+        let nameless = || open::create_nameless_at(place).ok();
+        let nameless = if directory.is_none() && !sync_each { nameless() } else { None };
+        MoveTarget { directory, nameless, sync_each }
     }
 
     /// Syncs the copies by one call for the complete file system, whatever the number of files. If
@@ -279,12 +284,12 @@ impl MoveTarget {
             Some(directory) if self.sync_each => cache::sync_all(directory),
             Some(directory) => cache::sync_filesystem(directory),
             None if self.sync_each => cache::sync_all(open_one(place, copied)?),
-            // Any file represents its file system: one of the copies, or a file created only for
-            // this call.
-            None => {
-                let one = open_one(place, copied).or_else(|_| open::create_nameless_at(place))?;
-                cache::sync_filesystem(one)
-            }
+            // Any file represents its file system: one created only for this call, or one of the
+            // copies.
+            None => match &self.nameless {
+                Some(nameless) => cache::sync_filesystem(nameless),
+                None => cache::sync_filesystem(open_one(place, copied)?),
+            },
         }
     }
 }

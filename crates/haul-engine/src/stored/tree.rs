@@ -33,9 +33,10 @@ pub(super) struct Tree {
     root: OwnedFd,
     hidden: OwnedFd,
     sums: OwnedFd,
-    /// True if one call at the end syncs everything; otherwise each file and each directory is
-    /// synced.
-    syncs_at_end: bool,
+    /// The file system, if one call at the end syncs everything. It was opened before the first
+    /// write: the call reports the errors of earlier write-back only if no other process has seen
+    /// them. Otherwise each file and each directory is synced.
+    synced_at_end: Option<OwnedFd>,
 }
 
 impl Tree {
@@ -43,10 +44,14 @@ impl Tree {
     pub(super) fn make(root: &OsStr) -> io::Result<Tree> {
         let root = open_root(root)?;
         let syncs_at_end = syncs_as_a_whole(&root);
+        let opened = syncs_at_end.then(|| readable(&root));
         let facts = || stat_fd(&root);
         let hidden = enter(&root, OsStr::new(HIDDEN), Stale::Stays, &facts, !syncs_at_end)?;
         let sums = enter(&hidden, OsStr::new(SUMS), Stale::Stays, &facts, !syncs_at_end)?;
-        Ok(Tree { root, hidden, sums, syncs_at_end })
+        // A user may be allowed to read only the own directories.
+        let opened = opened.map(|opened| opened.or_else(|_| readable(&sums)));
+        let synced_at_end = opened.transpose()?;
+        Ok(Tree { root, hidden, sums, synced_at_end })
     }
 
     /// Opens the hierarchy of this root if it exists. A link with its name is ignored.
@@ -59,12 +64,12 @@ impl Tree {
         let root = open_root(root)?;
         let Some(hidden) = open(&root, HIDDEN)? else { return Ok(None) };
         let sums = open(&hidden, SUMS)?;
-        Ok(sums.map(|sums| Tree { root, hidden, sums, syncs_at_end: true }))
+        Ok(sums.map(|sums| Tree { root, hidden, sums, synced_at_end: None }))
     }
 
     /// Syncs everything that was stored, if that is done at the end.
     pub(super) fn sync(&self) -> io::Result<()> {
-        if self.syncs_at_end { cache::sync_filesystem(readable(&self.sums)?) } else { Ok(()) }
+        self.synced_at_end.as_ref().map_or(Ok(()), cache::sync_filesystem)
     }
 
     /// Stores the bytes for a file atomically, so that there is never a part of them. Removes an
@@ -72,13 +77,14 @@ impl Tree {
     /// Only users who may read the file, whose metadata is `facts`, may read the bytes.
     pub(super) fn put(&self, path: &RelPath, facts: &Stat, bytes: &[u8]) -> io::Result<()> {
         let (dirs, name) = parts(path);
+        let syncs_at_end = self.synced_at_end.is_some();
         let mut place = open_place_at(&self.sums, ".", Follow::No)?;
         let mut beneath = Vec::new();
         for dir in dirs {
             beneath.extend_from_slice(dir.as_bytes());
             let mirrored =
                 || stat_fd(&open_place_beneath(&self.root, OsStr::from_bytes(&beneath), Follow::Yes)?);
-            place = enter(&place, dir, Stale::Goes, &mirrored, !self.syncs_at_end)?;
+            place = enter(&place, dir, Stale::Goes, &mirrored, !syncs_at_end)?;
             beneath.push(b'/');
         }
         let replace = || {
@@ -86,7 +92,7 @@ impl Tree {
             let mut draft = Draft::create(self.hidden.as_fd(), name, Writers::Many, 0o600)?;
             share(draft.file(), facts, 0o644)?;
             draft.write_all(bytes)?;
-            let durability = if self.syncs_at_end { Durability::None } else { Durability::DataAndName };
+            let durability = if syncs_at_end { Durability::None } else { Durability::DataAndName };
             draft.replace_in(&place, name, durability)
         };
         match replace() {

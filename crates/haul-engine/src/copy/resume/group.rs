@@ -1,7 +1,7 @@
 //! Group commit: objects written by the workers are synced together and then logged.
 
 use super::file::Logged;
-use super::kept::DueSync;
+use super::kept::{DueSync, syncable};
 use super::writeback::{self, FILE_BYTES_MIN};
 use super::{JobLog, progress};
 use crate::copy::error::CopyError;
@@ -10,9 +10,11 @@ use crate::copy::job::Job;
 use crate::copy::settle;
 use crate::log::{GROUP_BYTES, GROUP_TIME, LogError, SyncPolicy};
 use haul_model::{ByteRange, ObjectIndex};
-use haul_sys::{cache, metadata, stat};
+use haul_sys::{Stat, cache, metadata, stat};
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -118,16 +120,24 @@ impl JobLog {
         Ok(())
     }
 
+    /// Prepares the sync of a file. Must be called before the first write to the file.
+    ///
+    /// # Errors
+    /// Returns an error if the file system cannot be opened.
+    pub(crate) fn begins(&self, file: &FileMove) -> Result<(), CopyError> {
+        let open = || syncable(file.parent.sink(), &file.sink);
+        let begun = self.kept().begins(file.sink_dev, open);
+        begun.map(drop).map_err(|source| file_sync_failed(file.sink_path(), source))
+    }
+
     /// Records a finished file of `bytes` bytes, whose times are set. Files that were not logged
     /// object by object are recorded too.
     pub(crate) fn finished(&self, job: &Job<'_>, file: &FileMove, bytes: u64) {
         self.heartbeat(job);
         match stat::stat_fd(&file.sink) {
             Ok(sink) => {
-                let went_back = self.kept().finished(&sink, (file.parent.sink(), &file.sink));
-                if went_back {
-                    self.keep(job);
-                }
+                let recorded = self.changed(job, &sink, || syncable(file.parent.sink(), &file.sink));
+                recorded.unwrap_or_else(|source| job.fail(&file_sync_failed(file.sink_path(), source)));
             }
             // The file is not recorded as finished, and the next run compares it.
             Err(source) => job.report.warned(&file_sync_failed(file.sink_path(), source)),
@@ -144,6 +154,27 @@ impl JobLog {
         {
             self.writeback.give(&again, ByteRange::between(0, bytes));
         }
+    }
+
+    /// Records the change time of a file. `open` opens its file system, if it is not open yet.
+    ///
+    /// # Errors
+    /// Returns the error of `open`: the file will not be synced.
+    fn changed(
+        &self,
+        job: &Job<'_>,
+        sink: &Stat,
+        open: impl FnOnce() -> io::Result<OwnedFd>,
+    ) -> io::Result<()> {
+        let went_back = {
+            let mut kept = self.kept();
+            kept.begins(sink.dev, open)?;
+            kept.finished(sink)
+        };
+        if went_back {
+            self.keep(job);
+        }
+        Ok(())
     }
 
     /// Releases the group after an addition. If the group is full, commits it here. If it is due,
@@ -286,6 +317,6 @@ fn mark_unfinished(file: &Logged) {
     let _ = metadata::set_times_fd(&file.sink, settle::unfinished(&file.source_stat));
 }
 
-fn file_sync_failed(path: std::ffi::OsString, source: std::io::Error) -> CopyError {
+fn file_sync_failed(path: std::ffi::OsString, source: io::Error) -> CopyError {
     CopyError::Failed { doing: "error syncing", path, source }
 }

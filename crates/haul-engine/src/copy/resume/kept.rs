@@ -58,14 +58,15 @@ struct System {
     /// True if files were finished since the last sync.
     is_dirty: bool,
     /// A descriptor on the file system, for syncing it.
-    handle: Option<Arc<OwnedFd>>,
+    handle: Arc<OwnedFd>,
 }
 
 /// A file system whose finished files must be synced.
 #[derive(Clone, Debug)]
 pub(super) struct DueSync {
     dev: u64,
-    until: i128,
+    /// Greatest change time of a finished file; `None` if no finished file has its own.
+    until: Option<i128>,
     pub(super) handle: Arc<OwnedFd>,
     /// True if a sync of the complete file system has the effect of a sync of each file.
     pub(super) is_whole: bool,
@@ -86,51 +87,66 @@ impl KeptRanges {
         KeptRanges { earlier, past, ..KeptRanges::default() }
     }
 
-    /// Returns true if a sync of the file's file system makes the file durable. Each file system is
-    /// checked once.
+    /// Opens a file system for its syncs, unless it is open. Must be called before the first write
+    /// to it: of the write-back that failed before the open, a sync reports only what no other
+    /// process has seen. Returns false if too many file systems are open.
+    ///
+    /// # Errors
+    /// Returns the error of `open`.
+    pub(super) fn begins(
+        &mut self,
+        dev: u64,
+        open: impl FnOnce() -> io::Result<OwnedFd>,
+    ) -> io::Result<bool> {
+        if self.systems.iter().any(|system| system.kept.dev == dev) {
+            return Ok(true);
+        }
+        if self.systems.len() >= KEPT_MAX {
+            return Ok(false);
+        }
+        let kept = SyncedRange { dev, from: self.past, until: self.past };
+        self.systems.push(System { kept, latest: None, is_dirty: false, handle: Arc::new(open()?) });
+        Ok(true)
+    }
+
+    /// Returns true if the sync of the file system at the end of a group makes the file durable.
+    /// Each file system is checked once.
     pub(super) fn syncs_as_a_whole(&mut self, dev: u64, file: impl AsFd) -> bool {
+        let is_open = self.systems.iter().any(|system| system.kept.dev == dev);
         if let Some((_, is_whole)) = self.wholes.iter().find(|(known, _)| *known == dev) {
-            return *is_whole;
+            return *is_whole && is_open;
         }
         let is_whole = filesystem::syncs_as_a_whole(file);
         self.wholes.push((dev, is_whole));
-        is_whole
+        is_whole && is_open
     }
 
-    /// Records that a file was finished. `place` is its directory, perhaps as a descriptor that
-    /// only names it (O_PATH).
+    /// Records that a file was finished on an open file system.
     ///
     /// Returns true if the clock of the file system stepped back, so that times no longer indicate
     /// an order. The ranges were then cleared, and the caller must record them before anything
     /// else.
-    pub(super) fn finished(&mut self, sink: &Stat, (place, file): (impl AsFd, impl AsFd)) -> bool {
+    pub(super) fn finished(&mut self, sink: &Stat) -> bool {
+        let Some(system) = self.systems.iter_mut().find(|system| system.kept.dev == sink.dev) else {
+            return false;
+        };
+        system.is_dirty = true;
         if !has_own_change_time(sink) {
             return false;
         }
         let changed = nanoseconds(Moment { sec: sink.ctime.sec, nsec: sink.ctime.nsec });
         let begins = changed.max(self.past);
-        let at = match self.systems.iter().position(|system| system.kept.dev == sink.dev) {
-            Some(at) => at,
-            None if self.systems.len() < KEPT_MAX => {
-                let kept = SyncedRange { dev: sink.dev, from: begins, until: begins };
-                self.systems.push(System { kept, latest: None, is_dirty: false, handle: None });
-                self.systems.len() - 1
-            }
-            None => return false,
-        };
-        let system = &mut self.systems[at];
-        if system.handle.is_none() {
-            system.handle = syncable(place, file).ok().map(Arc::new);
-        }
-        system.is_dirty = true;
         let known = self.earlier.len();
         let mut is_less = exclude_last(&mut system.kept, changed);
         for kept in self.earlier.iter_mut().filter(|kept| kept.dev == sink.dev) {
             is_less |= exclude_last(kept, changed);
         }
         self.earlier.retain(|kept| kept.from < kept.until && (kept.dev != sink.dev || kept.until <= changed));
-        if system.latest.is_some_and(|latest| changed < latest - LATE_MAX) {
+        let went_back = system.latest.is_some_and(|latest| changed < latest - LATE_MAX);
+        if went_back || system.latest.is_none() {
             system.kept = SyncedRange { from: begins, until: begins, ..system.kept };
+        }
+        if went_back {
             system.latest = Some(changed);
             return true;
         }
@@ -157,8 +173,7 @@ impl KeptRanges {
     /// Returns the file systems with files that were finished since the last call.
     pub(super) fn take_due(&mut self) -> Vec<DueSync> {
         let due = |system: &mut System| {
-            let (until, handle) = (system.latest?, Arc::clone(system.handle.as_ref()?));
-            let dev = system.kept.dev;
+            let (dev, until, handle) = (system.kept.dev, system.latest, Arc::clone(&system.handle));
             let is_whole = !self.wholes.contains(&(dev, false));
             std::mem::take(&mut system.is_dirty).then_some(DueSync { dev, until, handle, is_whole })
         };
@@ -173,13 +188,11 @@ impl KeptRanges {
 
     /// Records that the due files are durable.
     pub(super) fn synced(&mut self, due: &DueSync) {
-        if self.is_frozen {
-            return;
-        }
+        let Some(until) = due.until.filter(|_| !self.is_frozen) else { return };
         for system in self.systems.iter_mut().filter(|system| system.kept.dev == due.dev) {
             // If the clock stepped back meanwhile, the old moment is meaningless.
-            if system.latest.is_some_and(|latest| latest >= due.until) {
-                system.kept.until = system.kept.until.max(due.until);
+            if system.latest.is_some_and(|latest| latest >= until) {
+                system.kept.until = system.kept.until.max(until);
             }
         }
     }
@@ -209,7 +222,7 @@ fn exclude_last(kept: &mut SyncedRange, changed: i128) -> bool {
 
 /// Returns a descriptor for syncfs(2). The directory is reopened, because syncfs rejects an O_PATH
 /// descriptor. If this user may not read the directory, the descriptor of the file is used.
-fn syncable(place: impl AsFd, file: impl AsFd) -> io::Result<OwnedFd> {
+pub(super) fn syncable(place: impl AsFd, file: impl AsFd) -> io::Result<OwnedFd> {
     open_dir_at(place, c".", Follow::No).or_else(|_| file.as_fd().try_clone_to_owned())
 }
 
@@ -222,6 +235,15 @@ mod tests {
     fn sink(dev: u64, sec: i64, nsec: u32) -> Stat {
         let some = stat::stat_at(CWD, ".", Follow::No).unwrap();
         Stat { dev, ctime: Timespec { sec, nsec }, ..some }
+    }
+
+    fn open() -> io::Result<OwnedFd> {
+        open_dir_at(CWD, ".", Follow::No)
+    }
+
+    fn finish(ranges: &mut KeptRanges, sink: &Stat) -> bool {
+        assert!(ranges.begins(sink.dev, open).unwrap());
+        ranges.finished(sink)
     }
 
     fn at(sec: i64) -> Moment {
@@ -240,15 +262,11 @@ mod tests {
 
     #[test]
     fn files_finished_before_a_sync_count_after_it_returns() {
-        let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
-        assert!(
-            !ranges.finished(&sink(1, 10, 0), (&place, &place))
-                && !ranges.finished(&sink(1, 10, 5), (&place, &place))
-        );
+        assert!(!finish(&mut ranges, &sink(1, 10, 0)) && !finish(&mut ranges, &sink(1, 10, 5)));
         assert!(!holds(&ranges, 1, 10, 0), "nothing was synced");
         let due = ranges.take_due();
-        assert!(!ranges.finished(&sink(1, 10, 9), (&place, &place)));
+        assert!(!finish(&mut ranges, &sink(1, 10, 9)));
         ranges.synced(&due[0]);
         assert!(holds(&ranges, 1, 10, 0) && holds(&ranges, 1, 10, 4));
         assert!(!holds(&ranges, 1, 10, 5), "another file may have got the same time after the sync began");
@@ -261,9 +279,8 @@ mod tests {
     /// Regression test: every later run read and compared the file that was finished last.
     #[test]
     fn last_file_counts_when_the_run_has_ended() {
-        let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
-        assert!(!ranges.finished(&sink(1, 10, 9), (&place, &place)));
+        assert!(!finish(&mut ranges, &sink(1, 10, 9)));
         assert!(!ranges.ended(), "nothing was synced");
         sync(&mut ranges);
         assert!(!holds(&ranges, 1, 10, 9) && ranges.ended());
@@ -271,22 +288,21 @@ mod tests {
         // A later job of the same command, and a later run: both may finish a file at this time.
         let earlier = ranges.known();
         for mut next in [ranges, KeptRanges::of(earlier.clone(), i64::MIN)] {
-            assert!(next.finished(&sink(1, 10, 9), (&place, &place)), "the range must be recorded at once");
+            assert!(finish(&mut next, &sink(1, 10, 9)), "the range must be recorded at once");
             assert!(!holds(&next, 1, 10, 9), "the second file is not synced");
             sync(&mut next);
             assert!(next.ended() && holds(&next, 1, 10, 9));
         }
         let mut next = KeptRanges::of(earlier, i64::MIN);
-        assert!(!next.finished(&sink(1, 10, 10), (&place, &place)) && holds(&next, 1, 10, 9));
+        assert!(!finish(&mut next, &sink(1, 10, 10)) && holds(&next, 1, 10, 9));
     }
 
     #[test]
     fn last_file_does_not_count_after_a_failed_sync() {
-        let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
-        assert!(!ranges.finished(&sink(1, 10, 0), (&place, &place)));
+        assert!(!finish(&mut ranges, &sink(1, 10, 0)));
         sync(&mut ranges);
-        assert!(!ranges.finished(&sink(1, 20, 0), (&place, &place)));
+        assert!(!finish(&mut ranges, &sink(1, 20, 0)));
         // The group takes the file system, and its sync fails.
         assert_eq!(ranges.take_due().len(), 1);
         ranges.freeze();
@@ -297,42 +313,54 @@ mod tests {
 
     #[test]
     fn earlier_ranges_stay_valid_until_the_clock_steps_back() {
-        let place = std::fs::File::open(".").unwrap();
         let earlier = SyncedRange { dev: 1, from: 5_000_000_000, until: 8_000_000_000 };
         let mut ranges = KeptRanges::of(vec![earlier], i64::MIN);
         assert!(holds(&ranges, 1, 5, 0) && !holds(&ranges, 1, 8, 0));
-        assert!(!ranges.finished(&sink(1, 9, 0), (&place, &place)));
+        assert!(!finish(&mut ranges, &sink(1, 9, 0)));
         sync(&mut ranges);
-        assert!(!holds(&ranges, 1, 9, 0) && !ranges.finished(&sink(1, 9, 1), (&place, &place)));
+        assert!(!holds(&ranges, 1, 9, 0) && !finish(&mut ranges, &sink(1, 9, 1)));
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 5, 0) && holds(&ranges, 1, 9, 0));
         assert!(!holds(&ranges, 1, 8, 500), "the earlier run may have finished this after its last sync");
         // The clock stepped back between the runs.
-        assert!(KeptRanges::of(vec![earlier], i64::MIN).finished(&sink(1, 7, 0), (&place, &place)));
+        assert!(finish(&mut KeptRanges::of(vec![earlier], i64::MIN), &sink(1, 7, 0)));
     }
 
     #[test]
     fn file_system_without_change_times_yields_no_ranges() {
-        let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
         for sec in [10, 20] {
             let sink = sink(1, sec, 0);
-            assert!(!ranges.finished(&Stat { mtime: sink.ctime, ..sink }, (&place, &place)));
+            assert!(!finish(&mut ranges, &Stat { mtime: sink.ctime, ..sink }));
+            // Earlier versions did not sync such a file system at all.
+            let due = ranges.take_due();
+            assert_eq!(due.iter().map(|due| (due.dev, due.until)).collect::<Vec<_>>(), [(1, None)]);
+            ranges.synced(&due[0]);
         }
-        sync(&mut ranges);
+        assert!(!ranges.ended());
         assert!(ranges.known().is_empty());
     }
 
     #[test]
-    fn no_later_file_counts_after_freeze() {
-        let place = std::fs::File::open(".").unwrap();
+    fn files_on_a_file_system_that_is_not_open_are_synced_alone() {
         let mut ranges = KeptRanges::default();
-        assert!(
-            !ranges.finished(&sink(1, 10, 0), (&place, &place))
-                && !ranges.finished(&sink(1, 20, 0), (&place, &place))
-        );
+        let file = open().unwrap();
+        assert!(!ranges.syncs_as_a_whole(1, &file) && !ranges.finished(&sink(1, 10, 0)));
+        let is_open = |ranges: &mut KeptRanges, dev| ranges.begins(dev, open).unwrap();
+        assert!((0..KEPT_MAX as u64).all(|dev| is_open(&mut ranges, dev)));
+        assert!(!is_open(&mut ranges, 99) && is_open(&mut ranges, 1));
+        assert!(!ranges.syncs_as_a_whole(99, &file));
+        assert_eq!(ranges.syncs_as_a_whole(1, &file), filesystem::syncs_as_a_whole(&file));
+        let failed = KeptRanges::default().begins(1, || Err(io::ErrorKind::PermissionDenied.into()));
+        assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
+    }
+
+    #[test]
+    fn no_later_file_counts_after_freeze() {
+        let mut ranges = KeptRanges::default();
+        assert!(!finish(&mut ranges, &sink(1, 10, 0)) && !finish(&mut ranges, &sink(1, 20, 0)));
         sync(&mut ranges);
-        assert!(!ranges.finished(&sink(1, 30, 0), (&place, &place)));
+        assert!(!finish(&mut ranges, &sink(1, 30, 0)));
         ranges.freeze();
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 19, 0) && !holds(&ranges, 1, 21, 0));
@@ -347,22 +375,18 @@ mod tests {
 
     #[test]
     fn ranges_before_a_backward_clock_step_do_not_count() {
-        let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::default();
-        assert!(
-            !ranges.finished(&sink(1, 100, 0), (&place, &place))
-                && !ranges.finished(&sink(1, 120, 0), (&place, &place))
-        );
+        assert!(!finish(&mut ranges, &sink(1, 100, 0)) && !finish(&mut ranges, &sink(1, 120, 0)));
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 110, 0));
         // A late worker does not count as a clock change.
-        assert!(!ranges.finished(&sink(1, 119, 950_000_000), (&place, &place)));
+        assert!(!finish(&mut ranges, &sink(1, 119, 950_000_000)));
         let due = ranges.take_due();
-        assert!(ranges.finished(&sink(1, 105, 0), (&place, &place)));
+        assert!(finish(&mut ranges, &sink(1, 105, 0)));
         assert!(!holds(&ranges, 1, 110, 0), "this could be a file that was finished a moment ago");
         ranges.synced(&due[0]);
         assert!(!holds(&ranges, 1, 110, 0), "the sync was about other times");
-        assert!(!ranges.finished(&sink(1, 106, 0), (&place, &place)));
+        assert!(!finish(&mut ranges, &sink(1, 106, 0)));
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 105, 0) && !holds(&ranges, 1, 106, 0));
     }
@@ -371,15 +395,14 @@ mod tests {
     /// were still trusted when the clock, which had stepped back, reached their times again.
     #[test]
     fn times_an_earlier_boot_may_have_reached_do_not_count() {
-        let place = std::fs::File::open(".").unwrap();
         let earlier = SyncedRange { dev: 1, from: nanoseconds(at(100)), until: nanoseconds(at(120)) };
         for first in [95, 121, 140] {
             // The previous boot may have reached 150, and recorded that.
             let mut ranges = KeptRanges::of(vec![earlier], 150);
-            let went_back = ranges.finished(&sink(1, first, 0), (&place, &place));
+            let went_back = finish(&mut ranges, &sink(1, first, 0));
             assert_eq!((went_back, holds(&ranges, 1, 110, 0)), (first < 120, first > 120), "{first}");
             for sec in first..170 {
-                assert!(!ranges.finished(&sink(1, sec, 0), (&place, &place)));
+                assert!(!finish(&mut ranges, &sink(1, sec, 0)));
                 sync(&mut ranges);
             }
             for lost in 120..150 {
@@ -391,17 +414,13 @@ mod tests {
 
     #[test]
     fn backward_clock_step_does_not_restore_times_of_another_boot() {
-        let place = std::fs::File::open(".").unwrap();
         let mut ranges = KeptRanges::of(Vec::new(), 150);
-        assert!(
-            !ranges.finished(&sink(1, 160, 0), (&place, &place))
-                && !ranges.finished(&sink(1, 170, 0), (&place, &place))
-        );
+        assert!(!finish(&mut ranges, &sink(1, 160, 0)) && !finish(&mut ranges, &sink(1, 170, 0)));
         assert_eq!(ranges.latest(), Some(at(170)));
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 165, 0));
-        assert!(ranges.finished(&sink(1, 100, 0), (&place, &place)));
-        assert!(!ranges.finished(&sink(1, 155, 0), (&place, &place)));
+        assert!(finish(&mut ranges, &sink(1, 100, 0)));
+        assert!(!finish(&mut ranges, &sink(1, 155, 0)));
         sync(&mut ranges);
         assert!(!holds(&ranges, 1, 120, 0) && holds(&ranges, 1, 152, 0) && !holds(&ranges, 1, 165, 0));
     }
