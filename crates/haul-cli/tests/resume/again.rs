@@ -89,6 +89,46 @@ fn a_rerun_of_a_finished_job_reads_only_changed_files() {
     // The victim is copied.
     assert_eq!(ended.count("files_kept"), known - 1, "{ended:?}");
     fixture.is_whole("again");
+    let ended = fixture.ends(&["--threads=1"]);
+    assert_eq!((ended.count("files_kept"), ended.moved()), (known, 0), "{ended:?}");
+}
+
+/// Regression test: each run linked the further names of a file again. That changed the change time
+/// of the file, and the next run copied the file again.
+#[test]
+fn a_file_with_several_names_is_copied_once() {
+    for threads in ["--threads=1", "--threads=4"] {
+        let fixture = Fixture::empty();
+        fs::create_dir_all(fixture.path("source/z")).unwrap();
+        for (name, bytes) in [("small", 4000), ("large", 300_000)] {
+            let file = fixture.path("source").join(name);
+            fs::write(&file, vec![3; bytes]).unwrap();
+            // The last entries of the copy are names of files that were copied before.
+            for other in ["z/1", "z/2"] {
+                fs::hard_link(&file, fixture.path("source").join(format!("{other}{name}"))).unwrap();
+            }
+        }
+        fixture.ends(&[threads]).is_fine("first");
+        fixture.is_whole("first");
+        let sinks = files(&fixture.path("sink"));
+        for (lost, run) in
+            [(None, "second"), (None, "third"), (Some("sink/z/2small"), "fourth"), (None, "fifth")]
+        {
+            if let Some(name) = lost {
+                fs::remove_file(fixture.path(name)).unwrap();
+            }
+            let before: Vec<_> = sinks.iter().map(|path| path.exists().then(|| changed(path))).collect();
+            let ended = fixture.ends(&[threads]);
+            ended.is_fine(run);
+            // The removed name is linked and does not count as kept, nor does a file whose change
+            // time the removal changed.
+            let expected = if lost.is_some() { 3 } else { 6 };
+            assert_eq!(ended.count("files_kept"), expected, "{threads} {run}: {ended:?}");
+            fixture.is_whole(run);
+            let after: Vec<_> = sinks.iter().map(|path| Some(changed(path))).collect();
+            assert!(lost.is_some() || before == after, "{threads} {run}: a finished file was changed");
+        }
+    }
 }
 
 /// Regression test: every run compared the file that the run before had finished last. A file whose

@@ -328,7 +328,7 @@ impl Task<'_, '_> {
         loop {
             match self.job.memory.claim(&self.source, self.has_unique_names()) {
                 LinkAction::First(first) => return Ok(LookupResult::Nothing(Some(first))),
-                LinkAction::Earlier(earlier) if self.link_to_earlier(&earlier)? => {
+                LinkAction::Earlier(earlier) if self.link_to_earlier(&earlier, None)? => {
                     return Ok(LookupResult::Through);
                 }
                 // The earlier sink is not a complete copy, so this name is copied like a first one.

@@ -14,6 +14,7 @@ use haul_sys::open::{self, RenameMode};
 use haul_sys::{FileKind, Follow, Stat, process, stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,20 +118,24 @@ impl Task<'_, '_> {
 
     /// Makes this name a link to `earlier`, the sink to which another name of the same file was
     /// copied. Returns false if that sink did not become complete; then no file exists under this
-    /// name any more.
-    pub(super) fn link_to_earlier(&self, earlier: &Earlier) -> Result<bool, CopyError> {
+    /// name any more. `standing` is the file under this name, if one may remain.
+    pub(super) fn link_to_earlier(
+        &self,
+        earlier: &Earlier,
+        standing: Option<&Stat>,
+    ) -> Result<bool, CopyError> {
         let (place, name) = &earlier.sink;
         let failed = |source| {
             let (path, target) = (self.sink_path(), earlier.path());
             CopyError::LinkFailed { kind: "hard", path, target, source }
         };
-        let linked = self
-            .job
-            .descriptors
-            .open(place)
-            .and_then(|place| self.force_hard_link((place.sink(), name), true).map_err(failed));
-        let replaced = match linked {
-            Ok(replaced) => replaced,
+        let linked = self.job.descriptors.open(place).and_then(|place| {
+            let is_linked = standing.is_some_and(|standing| self.is_linked(standing, (place.sink(), name)));
+            let replaced = is_linked || self.force_hard_link((place.sink(), name), true).map_err(failed)?;
+            Ok((is_linked, replaced))
+        });
+        let (is_linked, replaced) = match linked {
+            Ok(linked) => linked,
             Err(_) if earlier.is_void() => return Ok(false),
             Err(error) => return Err(error),
         };
@@ -138,6 +143,9 @@ impl Task<'_, '_> {
             self.report_removed();
         }
         let sink = (self.entry.parent.sink(), self.sink_name());
+        if let Some(log) = self.job.settings.moving.log.as_ref().filter(|_| !is_linked) {
+            log.linked(self.job, &self.source, sink, || self.sink_path());
+        }
         match earlier.linked(&self.entry.parent, self.sink_name()) {
             Linked::Whole => {
                 let stat = || stat::stat_at(sink.0, sink.1, Follow::No);
@@ -150,13 +158,20 @@ impl Task<'_, '_> {
         }
     }
 
+    /// Returns true if the file under this name has the other name too. Another link would change
+    /// nothing but its change time, and a later run of a resumable job would no longer know it as
+    /// finished.
+    fn is_linked(&self, standing: &Stat, other: (BorrowedFd<'_>, &OsStr)) -> bool {
+        // This name itself may be a symbolic link to the file.
+        let names = [(self.entry.parent.sink(), self.sink_name()), other];
+        let is_it = |(dir, name)| stat::stat_at(dir, name, Follow::No).map(|stat| stat.identity());
+        standing.nlink > 1
+            && names.into_iter().all(|name| is_it(name).is_ok_and(|it| it == standing.identity()))
+    }
+
     /// Creates a hard link, atomically replacing an existing file if `replace` is set. Returns true
     /// if a file was replaced.
-    fn force_hard_link(
-        &self,
-        source: (std::os::fd::BorrowedFd<'_>, &OsStr),
-        replace: bool,
-    ) -> io::Result<bool> {
+    fn force_hard_link(&self, source: (BorrowedFd<'_>, &OsStr), replace: bool) -> io::Result<bool> {
         let link =
             |name: &OsStr| open::link_at(source.0, source.1, self.entry.parent.sink(), name, self.follows());
         self.force(replace, link)

@@ -56,7 +56,7 @@ impl Task<'_, '_> {
             return Ok(false);
         }
         if self.keeps_links() {
-            self.link_or_remember()?;
+            self.link_or_remember(before)?;
         }
         let tally = self.job.tally;
         Tally::add(&tally.bytes_done, self.source.size);
@@ -148,7 +148,7 @@ impl Task<'_, '_> {
         {
             // As with cp, this applies even if links are not preserved otherwise.
             if self.may_have_other_names() {
-                self.link_or_remember()?;
+                self.link_or_remember(before)?;
             }
             self.report_skipped();
             return Ok(false);
@@ -174,13 +174,13 @@ impl Task<'_, '_> {
 
     /// Handles links of a skipped sink: links other names of the source to the sink, or the sink to
     /// the sink of an earlier name.
-    fn link_or_remember(&self) -> Result<(), CopyError> {
+    fn link_or_remember(&self, standing: &Stat) -> Result<(), CopyError> {
         match self.job.memory.claim(&self.source, self.has_unique_names()) {
             LinkAction::First(first) => {
                 first.made(self.linkable(), true);
                 Ok(())
             }
-            LinkAction::Earlier(earlier) if self.link_to_earlier(&earlier)? => Ok(()),
+            LinkAction::Earlier(earlier) if self.link_to_earlier(&earlier, Some(standing))? => Ok(()),
             LinkAction::Earlier(earlier) => {
                 Err(CopyError::LinkUndone { path: self.sink_path(), target: earlier.path() })
             }

@@ -10,11 +10,14 @@ use crate::copy::job::Job;
 use crate::copy::settle;
 use crate::log::{GROUP_BYTES, GROUP_TIME, LogError, SyncPolicy};
 use haul_model::{ByteRange, ObjectIndex};
-use haul_sys::{Stat, cache, metadata, stat};
 use parking_lot::MutexGuard;
+use haul_sys::dir::open_dir_at;
+use haul_sys::open::open_source_at;
+use haul_sys::{FileKind, Follow, Stat, cache, metadata, stat};
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -154,6 +157,26 @@ impl JobLog {
         {
             self.writeback.give(&again, ByteRange::between(0, bytes));
         }
+    }
+
+    /// Records that the sink of this source got another name, which changed its change time.
+    pub(crate) fn linked(
+        &self,
+        job: &Job<'_>,
+        source: &Stat,
+        (place, name): (BorrowedFd<'_>, &OsStr),
+        path: impl FnOnce() -> OsString,
+    ) {
+        if source.kind != FileKind::Regular {
+            return;
+        }
+        let failed = |source| job.fail(&file_sync_failed(path(), source));
+        // If the file is gone, the next run copies it.
+        let Ok(sink) = stat::stat_at(place, name, Follow::No) else { return };
+        let open = || {
+            open_dir_at(place, c".", Follow::No).or_else(|_| open_source_at(place, name, Follow::No, false))
+        };
+        self.changed(job, &sink, open).unwrap_or_else(failed);
     }
 
     /// Records the change time of a file. `open` opens its file system, if it is not open yet.
@@ -317,6 +340,6 @@ fn mark_unfinished(file: &Logged) {
     let _ = metadata::set_times_fd(&file.sink, settle::unfinished(&file.source_stat));
 }
 
-fn file_sync_failed(path: std::ffi::OsString, source: io::Error) -> CopyError {
+fn file_sync_failed(path: OsString, source: io::Error) -> CopyError {
     CopyError::Failed { doing: "error syncing", path, source }
 }
