@@ -4,6 +4,8 @@
 use crate::attempt::wait_until;
 use crate::needs::Need;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
+use std::ffi::OsStr;
+use std::path::Path;
 use std::process::{Child, Command};
 
 /// Requirement of a test that calls [`signalled`].
@@ -19,14 +21,25 @@ pub const NEED: Need = Need::Program("strace");
 /// The child is the program itself and not strace: its PID, its signals and its exit status are
 /// those of the program.
 pub fn signalled(command: &Command, calls: &str, signal: &str, when: &str) -> Command {
+    traced(command, calls, &format!("signal={signal}:when={when}"), ["-D", "-o", "/dev/null"])
+}
+
+/// Returns `command` under strace, as [`signalled`], with any effect of its injections, for example
+/// `error=EIO`. The child is strace, which exits with the status of the program. It writes the
+/// calls to `log`, and marks those with the effect by `(INJECTED)`.
+pub fn injected(command: &Command, calls: &str, effect: &str, log: &Path) -> Command {
+    traced(command, calls, effect, [OsStr::new("-o"), log.as_os_str()])
+}
+
+fn traced<O: AsRef<OsStr>>(
+    command: &Command,
+    calls: &str,
+    effect: &str,
+    options: impl IntoIterator<Item = O>,
+) -> Command {
     let mut traced = Command::new("strace");
-    traced.args(["-D", "-f", "-qq", "-o", "/dev/null"]);
-    traced.args([
-        "-e",
-        &format!("trace={calls}"),
-        "-e",
-        &format!("inject={calls}:signal={signal}:when={when}"),
-    ]);
+    traced.args(["-f", "-qq"]).args(options);
+    traced.args(["-e", &format!("trace={calls}"), "-e", &format!("inject={calls}:{effect}")]);
     traced.arg(command.get_program()).args(command.get_args());
     if let Some(dir) = command.get_current_dir() {
         traced.current_dir(dir);
@@ -85,7 +98,6 @@ mod tests {
     use crate::needs::met_or_skip;
     use std::fs;
     use std::os::unix::process::ExitStatusExt;
-    use std::path::Path;
 
     /// Starts `mkdir a b c` in `dir`, with a signal at a mkdir call.
     fn makes_three(dir: &Path, signal: &str, when: &str) -> Child {

@@ -4,6 +4,7 @@
 use super::{Facets, Fixture, RunResult, Snapshot};
 use crate::faults::fixture::copy_haul;
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::traced;
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -160,6 +161,51 @@ fn a_rerun_reads_a_file_that_was_finished_last_or_just_written_at_most_once() {
             assert_eq!(ended.count("files_kept"), u64::from(run != "compares"), "{bytes}: {run}: {ended:?}");
         }
     }
+}
+
+/// Regression test: after a failed sync the next run compared the small files that were finished
+/// before it, and counted them as durable. The page cache may have their bytes, and the device not.
+#[test]
+fn small_files_of_a_failed_sync_are_copied_again() {
+    if !met_or_skip(&[traced::NEED]) {
+        return;
+    }
+    let fixture = Fixture::empty();
+    let (source, log) = (fixture.path("source"), fixture.path("trace"));
+    fs::create_dir(&source).unwrap();
+    for number in 0..5_u8 {
+        fs::write(source.join(number.to_string()), [number; 8000]).unwrap();
+    }
+    // Each object of this file is synced by itself.
+    fs::write(source.join("large"), vec![6; 200_000]).unwrap();
+    fs::hard_link(source.join("0"), source.join("other")).unwrap();
+    let fails = |run: &str, effect: &str| {
+        let mut traced = traced::injected(&fixture.cp(&["--threads=1"]), "syncfs", effect, &log);
+        let ended = RunResult::of(traced.stdin(Stdio::null()).output().unwrap());
+        let calls = fs::read_to_string(&log).unwrap();
+        let is_whole = haul_sys::filesystem::syncs_as_a_whole(fs::File::open(&source).unwrap());
+        assert_eq!(
+            (calls.contains("(INJECTED)"), ended.code),
+            (is_whole, Some(i32::from(is_whole))),
+            "{run}"
+        );
+        assert!(!is_whole || ended.stderr.contains("error syncing"), "{run}: {ended:?}");
+        (is_whole, ended)
+    };
+    let (is_whole, _) = fails("first", "error=EIO");
+    fixture.is_whole("first");
+    if !is_whole {
+        return;
+    }
+    for run in ["second", "third"] {
+        let (_, ended) = fails(run, "error=EIO");
+        assert_eq!((ended.count("files_kept"), ended.moved()), (0, 40_000), "{run}: {ended:?}");
+    }
+    let ended = fixture.ends(&[]);
+    assert_eq!(ended.is_fine("fourth").moved(), 40_000, "{ended:?}");
+    fixture.is_whole("fourth");
+    let ended = fixture.ends(&[]);
+    assert_eq!((ended.is_fine("fifth").count("files_kept"), ended.moved()), (7, 0), "{ended:?}");
 }
 
 /// Earlier versions opened a finished file without a log entry for writing, and created a link

@@ -42,7 +42,7 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
             cache::sync_all(&file.sink).map_err(failed)?;
         }
         if let Some(log) = job.settings.moving.log.as_ref().filter(|_| file.sink_is_regular) {
-            log.sync_alone(file)?;
+            log.sync_alone(job, file)?;
         }
         Ok(moved)
     });

@@ -8,6 +8,7 @@
 //!  STATE/key               secret of the user, which authenticates journals of repairs
 //!  STATE/jobs/ID/lock      locked while the job runs; holder of the job
 //!  STATE/jobs/ID/begun     copies and transfers: run history
+//!  STATE/jobs/ID/unsynced  copies: a sync failed
 //!  STATE/jobs/ID/target    transfers of a client: owner and destination
 //!  STATE/jobs/ID/log/      docs/formats/log.md
 //!  STATE/jobs/ID/record    description and status of the job: haul_log::record
@@ -38,6 +39,7 @@ pub(crate) mod run_history;
 mod stamps;
 mod state;
 pub(crate) mod target;
+pub(crate) mod unsynced;
 mod user_key;
 
 pub(crate) use deferred_record::STATE;

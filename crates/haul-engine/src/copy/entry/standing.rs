@@ -34,8 +34,8 @@ pub(super) fn refuse_second_writer(task: &Task<'_, '_>, standing: &Stat) -> Resu
 }
 
 /// Returns the existing sink of a one-object file, open for reading, if it looks finished and has
-/// the bytes of the source. A resumable job then does not write the sink, even if the log has no
-/// entry for it. No other worker of the job writes it meanwhile.
+/// the bytes of the source, also on the device. A resumable job then does not write the sink, even
+/// if the log has no entry for it. No other worker of the job writes it meanwhile.
 ///
 /// # Errors
 /// Returns an error if one of the files cannot be read. The sink stays unchanged.
@@ -54,6 +54,9 @@ pub(super) fn complete(
         return Ok(None);
     }
     if source_stat.blocks == 0 && !filesystem::is_length_certain(source, source_stat.size) {
+        return Ok(None);
+    }
+    if log.may_lack(&before, source_stat) {
         return Ok(None);
     }
     let fd = match sys::open_source_at(task.entry.parent.sink(), task.sink_name(), Follow::Yes, false) {

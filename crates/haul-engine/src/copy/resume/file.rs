@@ -36,6 +36,8 @@ pub(crate) struct Logged {
     known: ObjectSet,
     /// Size of the existing sink. Objects behind it need no comparison.
     existing_bytes: u64,
+    /// True if the device may lack existing bytes that are not logged.
+    may_lack: bool,
     /// True if the record says that the file was finished.
     was_claimed: bool,
     /// True if the log was trusted for an object without a check.
@@ -62,6 +64,8 @@ struct Durability {
 pub(crate) enum ObjectAction {
     /// The object is copied.
     Copy,
+    /// The object may exist, but perhaps only in the page cache: it is copied over it.
+    Replace,
     /// The object exists and is durable.
     Keep,
     /// Like [`ObjectAction::Keep`], if this piece of the object equals the source.
@@ -120,6 +124,7 @@ impl JobLog {
             source_stat: file.source_stat,
             known,
             existing_bytes: if is_resumed { sink.size } else { 0 },
+            may_lack: self.may_lack(&sink, &file.source_stat),
             was_claimed: self.claims_finished(&sink, &file.source_stat),
             keeps_some: AtomicBool::new(false),
             compared_some: AtomicBool::new(false),
@@ -171,7 +176,11 @@ impl JobLog {
     pub(crate) fn object_action(&self, file: &Logged, plan: &Plan, object: Object) -> ObjectAction {
         if !file.known.contains(object.index) {
             let may_be_there = plan.in_sink(object.range.start).0 < file.existing_bytes;
-            return if may_be_there { ObjectAction::Compare } else { ObjectAction::Copy };
+            return match (may_be_there, file.may_lack) {
+                (false, _) => ObjectAction::Copy,
+                (true, false) => ObjectAction::Compare,
+                (true, true) => ObjectAction::Replace,
+            };
         }
         match self.recheck {
             ResumeCheck::All => return ObjectAction::Prove,

@@ -106,6 +106,7 @@ impl JobLog {
         if self.sync == SyncPolicy::Object {
             cache::sync_data(&file.sink).map_err(|source| {
                 file.mark_failed();
+                self.mark_unsynced(job);
                 file.sync_failed(source)
             })?;
             let logged = file.unless_failed(|| self.log_writer.durable(file.key, object, range.len()));
@@ -217,12 +218,12 @@ impl JobLog {
     ///
     /// # Errors
     /// Returns an error if the sync fails.
-    pub(crate) fn sync_alone(&self, file: &FileMove) -> Result<(), CopyError> {
+    pub(crate) fn sync_alone(&self, job: &Job<'_>, file: &FileMove) -> Result<(), CopyError> {
         if !self.sync.syncs() || self.kept().syncs_as_a_whole(file.sink_dev, &file.sink) {
             return Ok(());
         }
         cache::sync_all(&file.sink).map_err(|source| {
-            self.kept().freeze();
+            self.sync_failed(job);
             file.settle.sync_failed();
             file_sync_failed(file.sink_path(), source)
         })
@@ -267,7 +268,7 @@ impl JobLog {
                 Err(source) => {
                     // The file may have its source's time by now, so times prove nothing from here
                     // on.
-                    self.kept().freeze();
+                    self.sync_failed(job);
                     if let Some(error) = file.fail(source) {
                         job.fail(&error);
                         mark_unfinished(&file);
@@ -279,7 +280,9 @@ impl JobLog {
         due.iter().for_each(|due| self.kept().synced(due));
         // After the last group, no worker finishes another file.
         let has_grown = group.is_over && self.kept().ended();
-        let is_kept = (due.is_empty() && !has_grown) || self.keep(job);
+        // If the record cannot cover the finished files, their log entries stay.
+        let is_frozen = self.kept().is_frozen();
+        let is_kept = ((due.is_empty() && !has_grown) || self.keep(job)) && !is_frozen;
         for file in group.ended {
             if !file.end() {
                 if let Some(error) = file.take_failure() {
@@ -305,11 +308,17 @@ impl JobLog {
         let synced = cache::sync_filesystem(&due.handle);
         if let Err(source) = synced {
             // Any finished file may be lost, and the next sync does not report that.
-            self.kept().freeze();
+            self.sync_failed(job);
             job.fail(&CopyError::Unsynced(source));
             return false;
         }
         true
+    }
+
+    /// Records that files are lost that no change time identifies.
+    fn sync_failed(&self, job: &Job<'_>) {
+        self.kept().freeze();
+        self.mark_unsynced(job);
     }
 
     /// Records the finished files that are durable. Returns true on success.

@@ -186,6 +186,11 @@ impl KeptRanges {
         self.is_frozen = true;
     }
 
+    /// Returns true after [`KeptRanges::freeze`].
+    pub(super) fn is_frozen(&self) -> bool {
+        self.is_frozen
+    }
+
     /// Records that the due files are durable.
     pub(super) fn synced(&mut self, due: &DueSync) {
         let Some(until) = due.until.filter(|_| !self.is_frozen) else { return };

@@ -14,6 +14,9 @@
 //!   created the file. Its objects are compared with the source's, and only those that differ are
 //!   written.
 //! - Missing: it is copied.
+//!
+//! After a failed sync, existing bytes that neither the record nor the log covers are not compared
+//! but copied: the page cache may have them, and the device may not.
 
 mod file;
 mod group;
@@ -30,7 +33,7 @@ use super::job::Job;
 use super::report::Tally;
 use crate::log::{
     self, CommandLine, LockedJob, LogContents, LogError, LogWriter, RecordWriter, ResumeCheck, RunHistory,
-    Settings, SyncPolicy,
+    Settings, SyncPolicy, unsynced,
 };
 use group::PendingGroup;
 use haul_log::objects::{Identity, Job as LoggedJob};
@@ -87,6 +90,9 @@ pub struct JobLog {
     object: ObjectSize,
     /// Record of the earlier run.
     record: JobRecord,
+    /// True if a sync failed in an earlier run. The page cache may then have bytes that the device
+    /// lacks.
+    was_unsynced: bool,
     /// True if a log entry turned out to be false. No other entry of the earlier run is trusted
     /// then.
     is_distrusted: AtomicBool,
@@ -122,6 +128,7 @@ impl JobLog {
         };
         // Data that was not synced survives until the next reboot.
         let is_void = run_history.may_have_lost();
+        let was_unsynced = unsynced::is_marked(log_writer.home())?;
         run_history.run(log_writer.home(), log::now(), order.settings.sync)?;
         run_history.heartbeat(log_writer.home(), log::now())?;
         let recheck =
@@ -133,6 +140,7 @@ impl JobLog {
             recheck,
             object: order.object,
             record: JobRecord { kept: durable.clone(), ..JobRecord::default() },
+            was_unsynced,
             is_distrusted: AtomicBool::new(is_void),
             is_unwritten: AtomicBool::new(false),
             kept: Mutex::new(KeptRanges::of(if is_void { Vec::new() } else { durable }, run_history.past())),
@@ -161,6 +169,7 @@ impl JobLog {
             return self.log_writer.close();
         }
         RunHistory::remove(self.log_writer.home())?;
+        unsynced::clear(self.log_writer.home())?;
         self.log_writer.finish()
     }
 
@@ -217,6 +226,18 @@ impl JobLog {
         let changed = Moment { sec: sink.ctime.sec, nsec: sink.ctime.nsec };
         let same = both && sink.size == source.size && is_same_time(sink, source);
         same && kept::has_own_change_time(sink) && self.record.keeps(sink.dev, changed)
+    }
+
+    /// Returns true if the device may lack the present bytes of a sink, although the page cache has
+    /// them.
+    pub(super) fn may_lack(&self, sink: &Stat, source: &Stat) -> bool {
+        self.was_unsynced && !self.claims_finished(sink, source)
+    }
+
+    /// Records that a sync failed. Files that were finished since the last sync look like finished
+    /// ones, and the next run must not trust their bytes.
+    fn mark_unsynced(&self, job: &Job<'_>) {
+        unsynced::mark(self.log_writer.home()).unwrap_or_else(|error| self.unwritten(job, error));
     }
 
     fn is_distrusted(&self) -> bool {

@@ -45,6 +45,7 @@ impl Run<'_> {
         let object_action = log.object_action(logged, self.plan, object);
         let is_there = match object_action {
             ObjectAction::Copy => return self.file.touch().map(|()| false),
+            ObjectAction::Replace => false,
             ObjectAction::Keep => true,
             ObjectAction::Sample(piece) => {
                 let holds = self.is_same(lane, piece)?;
@@ -53,7 +54,9 @@ impl Run<'_> {
             ObjectAction::Prove | ObjectAction::Compare => self.is_same(lane, object.range)?,
         };
         if !is_there {
-            log.differs(self.job, (self.file, logged), object_action)?;
+            if object_action != ObjectAction::Replace {
+                log.differs(self.job, (self.file, logged), object_action)?;
+            }
             self.file.touch()?;
             self.delivery.clear(self.file, self.sink_range(object.range))?;
             return Ok(false);
