@@ -1,7 +1,7 @@
 //! Opening and reading directories.
 
 use crate::filesystem;
-use crate::stat::{FileKind, Follow, Stat, stat_fd};
+use crate::stat::{FileKind, Follow, Stat, stat_at, stat_fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::{Errno, retry_on_intr};
@@ -47,6 +47,15 @@ impl DirEntry {
     /// Returns the name as an `OsStr`.
     pub fn name_os(&self) -> &OsStr {
         OsStr::from_bytes(self.name.as_bytes())
+    }
+
+    /// Returns the kind of the entry of the directory `dir`, by a stat call if there is no hint.
+    ///
+    /// # Errors
+    ///
+    /// Returns the errors of statx(2).
+    pub fn kind_in(&self, dir: impl AsFd) -> io::Result<FileKind> {
+        self.kind_hint.map_or_else(|| Ok(stat_at(dir, &*self.name, Follow::No)?.kind), Ok)
     }
 }
 
@@ -164,10 +173,35 @@ impl<F: AsFd> DirReader<F> {
     }
 }
 
+/// Iterates over the entries. Ends after an error.
+impl<F: AsFd> Iterator for DirReader<F> {
+    type Item = io::Result<DirEntry>;
+
+    fn next(&mut self) -> Option<io::Result<DirEntry>> {
+        if self.waiting.is_empty()
+            && let Err(error) = self.refill()
+        {
+            self.ended = true;
+            return Some(Err(error));
+        }
+        self.waiting.pop_front().map(Ok)
+    }
+}
+
 impl<F: AsFd> AsFd for DirReader<F> {
     fn as_fd(&self) -> rustix::fd::BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+/// Opens a directory by its path, to read it. In contrast to [`std::fs::read_dir`], a failed close
+/// does not panic.
+///
+/// # Errors
+///
+/// Returns the errors of openat(2).
+pub fn read_dir(path: impl Arg) -> io::Result<DirReader> {
+    open_dir_at(CWD, path, Follow::Yes).map(DirReader::new)
 }
 
 /// Opens a directory with O_PATH, only to resolve names in it. This needs no read permission. The

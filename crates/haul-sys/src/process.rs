@@ -80,7 +80,7 @@ pub fn open_file_limit() -> u64 {
 /// Returns an error if /proc cannot be read.
 pub fn open_files() -> io::Result<u64> {
     // One of them is the descriptor of the listing itself.
-    Ok(std::fs::read_dir("/proc/thread-self/fd")?.count().saturating_sub(1) as u64)
+    Ok(crate::dir::read_dir("/proc/thread-self/fd")?.count().saturating_sub(1) as u64)
 }
 
 /// Gives the calling thread its own descriptor table, so that opening and closing takes no lock

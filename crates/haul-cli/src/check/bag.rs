@@ -6,11 +6,11 @@ use encoding_rs::{Encoding, UTF_8};
 use haul_digest::list::{BagRules, Flaw};
 use haul_digest::{Algorithm, digest};
 use haul_engine::sum::reason;
-use haul_sys::Follow;
-use haul_sys::dir::CWD;
+use haul_sys::dir::{CWD, DirReader, read_dir};
 use haul_sys::open::open_source_at;
+use haul_sys::{FileKind, Follow};
 use std::ffi::OsStr;
-use std::fs::{self, File, ReadDir};
+use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -91,8 +91,8 @@ impl Bag {
     /// Returns all manifests, those of tag files first. Fails if the payload has none.
     pub(super) fn manifests(&self) -> Result<Vec<PathBuf>, String> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.root).map_err(|error| reason(&error))? {
-            let name = entry.map_err(|error| reason(&error))?.file_name();
+        for entry in read_dir(&self.root).map_err(|error| reason(&error))? {
+            let name = entry.map_err(|error| reason(&error))?.name_os().to_owned();
             let bytes = name.as_bytes();
             let is_tag = bytes.starts_with(b"tagmanifest-");
             if (is_tag || bytes.starts_with(b"manifest-")) && bytes.ends_with(b".txt") {
@@ -120,7 +120,7 @@ pub(super) struct Payload {
     /// List number and names of each payload manifest; sorted when the walk starts.
     listed: Vec<(u64, Vec<u128>)>,
     /// Directories in progress, outermost first, each with its name as manifests write it.
-    levels: Vec<(ReadDir, Vec<u8>)>,
+    levels: Vec<(DirReader, Vec<u8>)>,
     begun: bool,
     ended: bool,
     files: u64,
@@ -192,9 +192,9 @@ impl Payload {
                 }
                 Some(Err(error)) => Some(unreadable(path, &error)),
                 Some(Ok(entry)) => {
-                    let name = [path, b"/".as_slice(), entry.file_name().as_bytes()].concat();
-                    match entry.file_type() {
-                        Ok(kind) if kind.is_dir() => self.enter(name).err(),
+                    let name = [path, b"/".as_slice(), entry.name.as_bytes()].concat();
+                    match entry.kind_in(dir.fd()) {
+                        Ok(FileKind::Directory) => self.enter(name).err(),
                         _ => self.meet(name),
                     }
                 }
@@ -237,7 +237,7 @@ impl Payload {
     }
 
     fn enter(&mut self, name: Vec<u8>) -> Result<(), Fault> {
-        let dir = fs::read_dir(self.root.join(OsStr::from_bytes(&name)));
+        let dir = read_dir(self.root.join(OsStr::from_bytes(&name)));
         let dir = dir.map_err(|error| unreadable(&name, &error))?;
         self.levels.push((dir, name));
         Ok(())

@@ -8,7 +8,9 @@
 use super::fixture::HAUL;
 use haul_lab::faults::enumeration::{FailingStorage, FuseStorage, faults};
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::traced;
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -356,5 +358,42 @@ fn file_system_to_sync_is_opened_before_the_first_write() {
         let is_write = |line: &str| line.contains(&file) && !line.contains("openat");
         let first = at(&is_write).unwrap_or_else(|| panic!("{words:?}: {lines:?}"));
         assert!(opened < first && first < synced, "{words:?}: {opened} {first} {synced}: {lines:#?}");
+    }
+}
+
+/// Regression test: the standard library panics if a directory cannot be closed.
+#[test]
+fn failed_close_of_a_directory_is_no_panic() {
+    if !met_or_skip(&[traced::NEED]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    write_all(&dir.join("bag/data"), &new_files());
+    let mut manifest = String::new();
+    for (name, bytes) in &new_files() {
+        let sum = haul_digest::digest(haul_digest::Algorithm::Sha256, bytes);
+        writeln!(manifest, "{sum}  data/{name}").unwrap();
+    }
+    fs::write(dir.join("bag/manifest-sha256.txt"), manifest).unwrap();
+    let declaration = "BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n";
+    fs::write(dir.join("bag/bagit.txt"), declaration).unwrap();
+    for words in [
+        &["cp", "-a", "--resume", "bag", "copy"][..],
+        &["cp", "-a", "--resume", "bag", "copy"],
+        &["jobs"],
+        &["cp", "-a", "--resume", "--restart", "bag", "copy"],
+        &["check", "bag"],
+    ] {
+        let mut command = Command::new(HAUL);
+        command.args(words).current_dir(dir).env("XDG_STATE_HOME", dir.join("state")).env("HOME", "");
+        let log = dir.join("trace");
+        let ended = traced::injected(&command, "close", "error=EIO", &log).stdin(Stdio::null()).output();
+        let ended = ended.unwrap();
+        let reported = String::from_utf8_lossy(&ended.stderr);
+        assert!(matches!(ended.status.code(), Some(0..=2)), "{words:?}: {ended:?}");
+        assert!(!reported.contains("panicked"), "{words:?}: {reported}");
+        assert!(words[0] == "cp" || ended.status.success(), "{words:?}: {ended:?}");
+        assert!(fs::read_to_string(&log).unwrap().contains("(INJECTED)"), "{words:?}");
     }
 }

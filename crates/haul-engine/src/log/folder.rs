@@ -2,7 +2,8 @@
 
 use super::LogError;
 use haul_log::objects::{HEAD_BYTES, Order, newer};
-use haul_storage::{Draft, Durability, Writers};
+use haul_sys::FileKind;
+use haul_sys::dir::read_dir;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Read};
@@ -55,10 +56,10 @@ impl LogDir {
         let failed = |path: &Path| LogError::io("read log", path);
         let mut files = BTreeMap::new();
         let mut room = BYTES_MAX;
-        for entry in fs::read_dir(&self.path).map_err(failed(&self.path))? {
+        for entry in read_dir(&self.path).map_err(failed(&self.path))? {
             let entry = entry.map_err(failed(&self.path))?;
-            let path = entry.path();
-            if !entry.file_type().map_err(failed(&path))?.is_file() {
+            let path = self.path.join(entry.name_os());
+            if entry.kind_in(&self.dir).map_err(failed(&path))? != FileKind::Regular {
                 continue;
             }
             let mut bytes = Vec::new();
@@ -66,7 +67,7 @@ impl LogDir {
             file.take(room + 1).read_to_end(&mut bytes).map_err(failed(&path))?;
             let left = room.checked_sub(bytes.len() as u64);
             room = left.ok_or_else(|| LogError::TooLarge { path: self.path.clone(), max: BYTES_MAX })?;
-            files.insert(entry.file_name().to_string_lossy().into_owned(), bytes);
+            files.insert(entry.name_os().to_string_lossy().into_owned(), bytes);
         }
         self.lengths = files.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect();
         Ok(files)
@@ -212,20 +213,20 @@ impl LogDir {
 /// missing log is accepted.
 pub(super) fn refuse_newer(log: &Path) -> Result<(), LogError> {
     let failed = |path: &Path| LogError::io("read log", path);
-    let entries = match fs::read_dir(log) {
+    let mut entries = match read_dir(log) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(failed(log))?,
     };
-    for entry in entries {
+    while let Some(entry) = entries.next() {
         let entry = entry.map_err(failed(log))?;
-        let path = entry.path();
-        if !entry.file_type().map_err(failed(&path))?.is_file() {
+        let path = log.join(entry.name_os());
+        if entry.kind_in(entries.fd()).map_err(failed(&path))? != FileKind::Regular {
             continue;
         }
         let mut head = Vec::new();
         let file = options().open(&path).map_err(failed(&path))?;
         file.take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(failed(&path))?;
-        if let Some(flaw) = newer(&entry.file_name().to_string_lossy(), &head) {
+        if let Some(flaw) = newer(&entry.name_os().to_string_lossy(), &head) {
             return Err(LogError::Newer { folder: log.to_path_buf(), flaw });
         }
     }

@@ -4,7 +4,10 @@ use super::locked_job::{LockedJob, jobs_folder};
 use super::{Holder, LogError, command, job_lock, record_writer};
 use haul_log::objects::Identity;
 use haul_log::record::{JobRecord, RecordFlaw, Status, nanoseconds};
+use haul_sys::Follow;
+use haul_sys::dir::read_dir;
 use haul_sys::open::NO_FOLLOW;
+use haul_sys::stat::stat_at;
 use std::cmp::Reverse;
 use std::fs::{self, File};
 use std::io;
@@ -137,15 +140,15 @@ fn with_logs(state: &Path, found: Vec<Listed>) -> Vec<Listed> {
 pub(super) fn ids(state: &Path) -> Result<Vec<Identity>, LogError> {
     let folder = jobs_folder(state);
     let failed = || LogError::io("list the jobs in", &folder);
-    let entries = match fs::read_dir(&folder) {
+    let entries = match read_dir(&folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed())?,
     };
     let mut found = Vec::new();
     for entry in entries {
-        let name = entry.map_err(failed())?.file_name();
+        let entry = entry.map_err(failed())?;
         // Any other name does not belong to a job.
-        found.extend(name.to_str().and_then(Identity::from_hex));
+        found.extend(entry.name_os().to_str().and_then(Identity::from_hex));
     }
     found.sort_unstable();
     Ok(found)
@@ -184,16 +187,16 @@ fn since_1970(time: SystemTime) -> i128 {
 /// Returns the sizes of the files of a log, in bytes; empty if there is no log.
 pub(super) fn sizes_in(log: &Path) -> Result<Vec<u64>, LogError> {
     let failed = || LogError::io("check log", log);
-    let entries = match fs::read_dir(log) {
+    let mut entries = match read_dir(log) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed())?,
     };
     let mut sizes = Vec::new();
-    for entry in entries {
-        match entry.and_then(|entry| entry.metadata()) {
+    while let Some(entry) = entries.next() {
+        match entry.and_then(|entry| stat_at(entries.fd(), &*entry.name, Follow::No)) {
             // A running job creates and removes files.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            found => sizes.push(found.map_err(failed())?.len()),
+            found => sizes.push(found.map_err(failed())?.size),
         }
     }
     Ok(sizes)

@@ -3,6 +3,8 @@
 use super::job_lock::{self, JobLock};
 use super::{Holder, LogError};
 use haul_log::objects::Identity;
+use haul_sys::FileKind;
+use haul_sys::dir::read_dir;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -88,11 +90,12 @@ impl LockedJob {
 /// Removes everything in the directory of a job except the lock file. The lock file excludes other
 /// processes meanwhile, so this never removes files that the next holder creates.
 fn clear(home: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(home)? {
+    let mut entries = read_dir(home)?;
+    while let Some(entry) = entries.next() {
         let entry = entry?;
-        let path = entry.path();
-        match entry.file_type()?.is_dir() {
-            _ if entry.file_name() == job_lock::NAME => {}
+        let path = home.join(entry.name_os());
+        match entry.kind_in(entries.fd())? == FileKind::Directory {
+            _ if entry.name_os() == job_lock::NAME => {}
             true => fs::remove_dir_all(path)?,
             false => fs::remove_file(path)?,
         }

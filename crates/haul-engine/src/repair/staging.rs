@@ -4,7 +4,7 @@
 
 use super::places::Replica;
 use haul_sys::beneath::open_root;
-use haul_sys::dir::{DirReader, open_dir_at, open_place_at};
+use haul_sys::dir::{DirReader, open_dir_at, open_place_at, read_dir};
 use haul_sys::open::{create_new_at, mkdir_at, open_entry_at, rmdir_at, unlink_at};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, process, transfer};
@@ -92,13 +92,15 @@ impl Staging {
     /// # Errors
     /// Returns the error of the kernel; the remaining contents stay.
     pub(super) fn remove(self) -> io::Result<()> {
-        for entry in fs::read_dir(self.way())? {
+        let mut entries = read_dir(self.way())?;
+        while let Some(entry) = entries.next() {
             let entry = entry?;
-            if entry.file_name().as_encoded_bytes() == MARK.to_bytes() {
+            if *entry.name == *MARK {
                 continue;
             }
-            let is_dir = entry.file_type()?.is_dir();
-            if is_dir { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) }?;
+            let is_dir = entry.kind_in(entries.fd())? == FileKind::Directory;
+            let path = self.way().join(entry.name_os());
+            if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) }?;
         }
         match unlink_at(&self.dir, MARK) {
             // The directory was created and not marked yet.
