@@ -7,6 +7,7 @@ use super::stopped::{remote_processes, wait_until};
 use super::{Fixture, RunResult, assert_alike, assert_ended, assert_no_strays};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::random::{Random, soak_seed};
+use haul_lab::traced;
 use haul_log::objects::{Facts, Identity, Job, replay};
 use haul_model::{ObjectIndex, ObjectSize};
 use haul_sys::{CWD, Follow, stat};
@@ -501,6 +502,35 @@ fn temporary_names_of_links_are_deleted_by_a_rerun() {
     assert_ended(&fixture.run(&words), 0);
     assert_no_strays(&fixture.path("in"));
     assert_eq!(fs::read_link(fixture.path("in/data/link")).unwrap(), Path::new("nowhere"));
+}
+
+/// Regression test: a failed sync of the file system reports the lost writes of all files once. The
+/// files of later groups, which it may have been about, were then synced by another such call.
+#[test]
+fn no_sync_of_the_file_system_follows_a_failed_one() {
+    if !met_or_skip(&[traced::NEED]) {
+        return;
+    }
+    let fixture = Fixture::new();
+    for number in 0..400 {
+        let dir = fixture.path(&format!("there/data/{}", number % 20));
+        fs::create_dir_all(&dir).unwrap();
+        fs::write(dir.join(number.to_string()), [7; 5000]).unwrap();
+    }
+    let ssh = format!("sh {}", fixture.path("fake-ssh").display());
+    let haul = env!("CARGO_BIN_EXE_haul");
+    let mut command = Command::new(haul);
+    command.args(["fetch", "-e", &ssh, "--remote-haul", haul, "localhost:data", "in"]);
+    command.current_dir(fixture.path("")).env("XDG_STATE_HOME", fixture.path("state"));
+    let log = fixture.path("trace");
+    let mut command = traced::injected(&command, "syncfs", "error=EIO", &log);
+    let ended = command.stdin(Stdio::null()).output().unwrap();
+    // Each file and each directory is synced instead.
+    assert!(ended.status.success(), "{ended:?}");
+    let calls = fs::read_to_string(&log).unwrap();
+    let is_whole = haul_sys::filesystem::syncs_as_a_whole(fs::File::open(fixture.path("")).unwrap());
+    assert_eq!(calls.matches("syncfs(").count(), usize::from(is_whole), "{calls}");
+    assert_alike(&fixture.path("there/data"), &fixture.path("in/data"));
 }
 
 #[test]

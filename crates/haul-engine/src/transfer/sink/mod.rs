@@ -77,6 +77,9 @@ pub(super) struct SinkContext<'a> {
     hybrid: HybridThreshold,
     /// True once the warning about read-back from the page cache was reported.
     cache_warning_printed: AtomicBool,
+    /// True after a failed sync of the file system. It reported the lost writes of any files once,
+    /// so later syncs of the file system prove nothing.
+    syncs_each: AtomicBool,
     /// Object log, if the job is resumable.
     log: Option<SinkLog>,
 }
@@ -103,6 +106,7 @@ pub(super) fn run(
         hash_plan: HashPlan::of(&options, key, run_context.receipt.is_some()),
         hybrid: HybridThreshold::default(),
         cache_warning_printed: AtomicBool::new(false),
+        syncs_each: AtomicBool::new(false),
         log,
         options,
     };

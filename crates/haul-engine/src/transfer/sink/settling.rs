@@ -256,8 +256,14 @@ impl SinkContext<'_> {
     /// Syncs the file system of the destination directory. Returns true if that made all files on
     /// it durable.
     fn sync_file_system(&self) -> bool {
+        if self.syncs_each.load(Ordering::Relaxed) {
+            return false;
+        }
         let root = self.destination.dirs.root();
-        root.is_ok_and(|root| filesystem::syncs_as_a_whole(root) && cache::sync_filesystem(root).is_ok())
+        let is_synced =
+            root.is_ok_and(|root| filesystem::syncs_as_a_whole(root) && cache::sync_filesystem(root).is_ok());
+        self.syncs_each.store(!is_synced, Ordering::Relaxed);
+        is_synced
     }
 
     fn end_file(&self, file: FileNumber, result: Result<Outcome, Unfinished>) {
