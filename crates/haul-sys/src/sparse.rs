@@ -2,6 +2,7 @@
 
 use crate::filesystem::reports_holes;
 use crate::stat::Stat;
+use crate::transfer::write_all_at;
 use haul_model::{ByteOffset, ByteRange};
 use rustix::fd::AsFd;
 use rustix::fs::{FallocateFlags, SeekFrom};
@@ -123,6 +124,37 @@ fn has_data(fd: impl AsFd, range: ByteRange, wanted: u64) -> bool {
 /// Returns the errors of fallocate(2) except `EOPNOTSUPP`, which gives [`Support::Unsupported`].
 pub fn punch_hole(fd: impl AsFd, range: ByteRange) -> io::Result<Support> {
     fallocate(fd, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, range)
+}
+
+/// Makes a range read as zeros: punches a hole or, where that fails, writes zeros. Calls `is_over`
+/// before each 64 KiB of zeros. Returns false if `is_over` returned true; the rest of the range
+/// then has its old bytes.
+///
+/// # Errors
+///
+/// Returns the errors of pwrite(2).
+pub fn clear(fd: impl AsFd, range: ByteRange, is_over: impl FnMut() -> bool) -> io::Result<bool> {
+    match punch_hole(&fd, range) {
+        Ok(Support::Done) => Ok(true),
+        Ok(Support::Unsupported) | Err(_) => write_zeros(fd, range, is_over),
+    }
+}
+
+/// Number of zeros that one call writes.
+const ZEROS_BYTES: usize = 64 << 10;
+
+fn write_zeros(fd: impl AsFd, range: ByteRange, mut is_over: impl FnMut() -> bool) -> io::Result<bool> {
+    static ZEROS: [u8; ZEROS_BYTES] = [0; ZEROS_BYTES];
+    let mut at = range.start.0;
+    while at < range.end.0 {
+        if is_over() {
+            return Ok(false);
+        }
+        let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(ZEROS_BYTES);
+        write_all_at(&fd, at, &ZEROS[..len])?;
+        at += len as u64;
+    }
+    Ok(true)
 }
 
 /// Allocates the space of a range now, so that a later write to it cannot run out of space.

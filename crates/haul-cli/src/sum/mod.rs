@@ -209,9 +209,14 @@ fn print_all(
         (WalkTag::File(path), Outcome::Done(mut sums)) => {
             let aside = store.as_ref().map(|_| sums.clone());
             if let Some(receipt) = &receipt {
-                match receipt.add(&path, &mut sums) {
+                match receipt.add(&path, &mut sums, stop) {
                     Ok(AddOutcome::Written) => {}
                     Ok(AddOutcome::TheWaybillItself) => return,
+                    // The end by a signal is reported once, at the end.
+                    Ok(AddOutcome::Stopped) => {
+                        well = false;
+                        return;
+                    }
                     Ok(AddOutcome::Rotted) => {
                         well = false;
                         out.complain_of(&path, ROTTED);

@@ -118,6 +118,8 @@ pub(super) enum AddOutcome {
     /// An earlier section has another digest of the file, whose size and time are the same. That
     /// digest stays in force.
     Rotted,
+    /// A stop came before the end of the entry, which was removed again.
+    Stopped,
 }
 
 /// Error of a file without an entry.
@@ -192,7 +194,12 @@ impl<'a> OpenWaybill<'a> {
     }
 
     /// Writes a file's entry, and leaves only the requested digests in `sums`.
-    pub(super) fn add(&self, path: &OsStr, sums: &mut Sums) -> Result<AddOutcome, NoEntry> {
+    pub(super) fn add(
+        &self,
+        path: &OsStr,
+        sums: &mut Sums,
+        stop: &AtomicBool,
+    ) -> Result<AddOutcome, NoEntry> {
         let all = std::mem::take(&mut sums.digests);
         let asked = self.order.shown.iter();
         sums.digests = asked
@@ -214,7 +221,9 @@ impl<'a> OpenWaybill<'a> {
         if let Some(link) = named.link {
             self.waybill_writer.add(&link, None, None);
         }
-        self.waybill_writer.add_read(&entry, objects, leaves, &facts);
+        if !self.waybill_writer.add_read(&entry, (objects, leaves), &facts, stop) {
+            return Ok(AddOutcome::Stopped);
+        }
         self.has_entries.store(true, Ordering::Relaxed);
         Ok(AddOutcome::Written)
     }

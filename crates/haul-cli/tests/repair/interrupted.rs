@@ -371,3 +371,35 @@ fn a_damaged_journal_is_not_replayed() {
     assert_eq!(fixture.repair(&[]).0, Some(0));
     fixture.is_whole("by the whole journal");
 }
+
+/// Regression test: the bytes of an object were read to its end, whatever signal came. An object
+/// may have a terabyte.
+#[test]
+fn a_stop_ends_the_survey_within_an_object() {
+    const LEN: usize = 32 << 20;
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    for name in ["data", "store", "view"] {
+        fs::create_dir(dir.join(name)).unwrap();
+    }
+    let bytes: Vec<u8> = (0..LEN).map(|at| (at >> 10) as u8).collect();
+    for name in ["data/f", "store/f"] {
+        fs::write(dir.join(name), &bytes).unwrap();
+    }
+    assert_eq!(run(dir, &["sum", "-r", "--object-size=64M", "--waybill=w", "data"]).0, Some(0));
+    rot(&dir.join("data/f"), |bytes| bytes[0] ^= 1);
+    // The second rule shows that bytes far behind the place of the stop are read.
+    let rules = format!("f read {}.. delay {HOLD} times 1\nf read {}.. delay 0", 8 << 20, 24 << 20);
+    let faults = FaultFs::mount(&dir.join("store"), &dir.join("view"), rules.parse().unwrap()).unwrap();
+    let mut repair = haul(dir, &["repair", "w", "data", "--from", "view"]);
+    let child = repair.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    wait_until("a held read of the replica", || !faults.fired().is_empty());
+    deliver(Pid::from_child(&child), Signal::INT);
+    faults.release();
+    let ended = child.wait_with_output().unwrap();
+    assert_eq!(faults.fired().len(), 1, "{ended:?}");
+    assert!(!ended.status.success() && fs::read(dir.join("data/f")).unwrap() != bytes, "{ended:?}");
+}

@@ -5,6 +5,7 @@ use super::digesting;
 use super::error::CopyError;
 use super::file::{FileMove, SinkState};
 use super::job::Job;
+use super::pipeline::interrupted;
 use super::reread::{self, FileVerification, Method};
 use super::settings::{Reflink, SparseRule, Verify};
 use haul_log::waybill::CopyMethod;
@@ -13,7 +14,6 @@ use haul_plan::{Plan, Route};
 use haul_sys::buffer::BUFFER_ALIGN;
 use haul_sys::direct::Alignment;
 use haul_sys::filesystem::{self, Backing};
-use haul_sys::sparse::Support;
 use haul_sys::{cache, direct, open, sparse, stat, transfer};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -265,21 +265,19 @@ impl Delivery {
     /// Makes a range of a sink with old content read as zeros, if the next writes leave out holes.
     ///
     /// # Errors
-    /// See [`Delivery::put`].
-    pub(crate) fn clear(&self, file: &FileMove, range: ByteRange) -> Result<(), CopyError> {
-        if self.holes == Holes::Dense || matches!(sparse::punch_hole(&file.sink, range), Ok(Support::Done)) {
+    /// See [`Delivery::put`]. Also returns an error if `is_stopping` returns true before the end.
+    pub(crate) fn clear(
+        &self,
+        file: &FileMove,
+        range: ByteRange,
+        is_stopping: impl FnMut() -> bool,
+    ) -> Result<(), CopyError> {
+        if self.holes == Holes::Dense {
             return Ok(());
         }
-        let zeros = [0; HOLE_BYTES_MIN];
-        let mut at = range.start.0;
-        while at < range.end.0 {
-            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(zeros.len());
-            let failed =
-                |source| CopyError::WriteFailed { path: file.sink_path(), at: ByteOffset(at), source };
-            transfer::write_all_at(&file.sink, at, &zeros[..len]).map_err(failed)?;
-            at += len as u64;
-        }
-        Ok(())
+        let failed = |source| CopyError::WriteFailed { path: file.sink_path(), at: range.start, source };
+        let is_cleared = sparse::clear(&file.sink, range, is_stopping).map_err(failed)?;
+        if is_cleared { Ok(()) } else { Err(interrupted(file)) }
     }
 
     /// Sets the length of the sink if holes at its end were not written, or if its length differed

@@ -9,7 +9,7 @@ use super::entry::{DirectorySettle, Entry as CopyEntry};
 use super::error::CopyError;
 use super::file::{FileMove, SinkState};
 use super::job::Job;
-use super::pipeline::Moved;
+use super::pipeline::{Moved, interrupted};
 use crate::waybill::{
     FileFacts, LeafStore, LeafSums, Named, ObjectHasher, ObjectSums, Root, StreamSums, WaybillWriter,
     file_entry, name_entry,
@@ -217,14 +217,22 @@ pub(crate) fn delivered(mut hash: Option<FileHash>, delivery: &Delivery) -> Opti
 }
 
 /// Writes the entry of a settled file, with its final metadata.
-pub(crate) fn file(job: &Job<'_>, file: &FileMove, moved: &Moved, sums: &ReceiptSums) {
+///
+/// # Errors
+/// Returns [`CopyError::Interrupted`] if a stop came before the end. The file then has no entry.
+pub(crate) fn file(
+    job: &Job<'_>,
+    file: &FileMove,
+    moved: &Moved,
+    sums: &ReceiptSums,
+) -> Result<(), CopyError> {
     let objects = Some(&sums.objects).filter(|objects| !objects.is_empty());
     let leaves = sums.leaves.as_ref();
     let (way, level) = (Some(sums.way), Some(moved.level));
     let facts = FileFacts { size: moved.bytes, digests: &sums.digests, objects, leaves, way, level };
     let parts = moved.parts_reread.iter();
     let proven: Vec<Proven> = parts.map(|&range| Proven { range, level: Level::Reread }).collect();
-    let Some(receipt) = &job.settings.moving.receipt else { return };
+    let Some(receipt) = &job.settings.moving.receipt else { return Ok(()) };
     let sink = file.sink_path();
     let is_link = || {
         stat_at(file.parent.sink(), &*file.sink_name, Follow::No)
@@ -237,13 +245,18 @@ pub(crate) fn file(job: &Job<'_>, file: &FileMove, moved: &Moved, sums: &Receipt
     };
     let named = match named {
         Ok(named) => named,
-        Err(fault) => return refuse(job, &sink, fault),
+        Err(fault) => {
+            refuse(job, &sink, fault);
+            return Ok(());
+        }
     };
-    let Ok(stat) = stat_fd(&file.sink) else { return };
+    let Ok(stat) = stat_fd(&file.sink) else { return Ok(()) };
     if let Some(link) = named.link {
         receipt.waybill_writer.add(&link, None, None);
     }
-    receipt.waybill_writer.add_proven(&file_entry(named.file, &stat, &facts), objects, leaves, &proven);
+    let (entry, lines) = (file_entry(named.file, &stat, &facts), (objects, leaves, &proven[..]));
+    let is_written = receipt.waybill_writer.add_proven(&entry, lines, job.pool.stop_flag());
+    if is_written { Ok(()) } else { Err(interrupted(file)) }
 }
 
 /// Writes the entry of a settled directory.

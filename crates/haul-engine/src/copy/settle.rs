@@ -44,6 +44,11 @@ pub(crate) fn finish(job: &Job<'_>, file: &FileMove, moved: Result<Moved, CopyEr
         if let Some(log) = job.settings.moving.log.as_ref().filter(|_| file.sink_is_regular) {
             log.sync_alone(job, file)?;
         }
+        if let Some(sums) = moved.hash.as_ref().and_then(|hash| hash.receipt.as_ref())
+            && file.sink_is_regular
+        {
+            receipt::file(job, file, &moved, sums)?;
+        }
         Ok(moved)
     });
     match settled {
@@ -107,11 +112,6 @@ fn tell(job: &Job<'_>, file: &FileMove, moved: &Moved) {
         let part = (offset != ByteOffset(0) || length.is_some())
             .then(|| ByteRange::between(offset.0, offset.0 + moved.bytes));
         job.report.hashed(&HashLine { name: &name, digests: &hash.digests, tree: hash.tree, part });
-    }
-    if let Some(sums) = moved.hash.as_ref().and_then(|hash| hash.receipt.as_ref())
-        && file.sink_is_regular
-    {
-        receipt::file(job, file, moved, sums);
     }
     if job.report.wants_figures() {
         job.report.finished(&FileFigures {

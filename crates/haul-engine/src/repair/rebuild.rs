@@ -80,9 +80,10 @@ impl Rebuild<'_> {
             }
         }
         for (piece, replica) in &self.survey.mended {
-            self.check_stop()?;
             let source = self.sources.file(*replica).ok_or(LeftReason::ReplicaChanged(piece.range))?;
             let write = |at: u64, bytes: &[u8]| {
+                // A piece is as long as an object, up to the whole file.
+                self.check_stop().map_err(|_| io::ErrorKind::Interrupted)?;
                 self.counters.done_bytes(bytes.len() as u64);
                 // A range that was not written reads as zeros already.
                 if is_cloned || !sparse::is_zero(bytes) {
@@ -90,7 +91,9 @@ impl Rebuild<'_> {
                 }
                 Ok(())
             };
-            if !holds(source, *piece, &mut buffer, write).map_err(failed())? {
+            let held = holds(source, *piece, &mut buffer, write);
+            self.check_stop()?;
+            if !held.map_err(failed())? {
                 return Err(LeftReason::ReplicaChanged(piece.range));
             }
         }

@@ -66,14 +66,16 @@ impl Sources {
 
     /// Returns a replica whose bytes of this piece are verified. A replica that is unreadable there
     /// is skipped.
-    fn find(&mut self, piece: Piece, buffer: &mut [u8]) -> Option<usize> {
+    /// Returns `None` as well once `stop` is true.
+    fn find(&mut self, piece: Piece, buffer: &mut [u8], stop: &AtomicBool) -> Option<usize> {
         let order = std::iter::once(self.last).chain((0..self.files.len()).filter(|&at| at != self.last));
         for at in order {
             let Some(Some((file, facts))) = self.files.get(at) else { continue };
             if facts.size < piece.range.end.0 && filesystem::is_length_certain(file, facts.size) {
                 continue;
             }
-            match holds(file, piece, buffer, |_, _| Ok(())) {
+            match holds(file, piece, buffer, unless_stopped(stop)) {
+                _ if stop.load(Ordering::Relaxed) => return None,
                 Ok(true) => {
                     self.last = at;
                     return Some(at);
@@ -120,7 +122,7 @@ pub(super) fn survey(
             // Unreadable bytes count as lost; a replica may have them.
             let is_right = |(file, facts): &(OwnedFd, Stat)| {
                 let reaches = facts.size >= piece.range.end.0;
-                reaches && holds_on_device(file, piece, &mut buffer).unwrap_or(false)
+                reaches && holds_on_device(file, piece, &mut buffer, stop).unwrap_or(false)
             };
             if old.is_some_and(is_right) {
                 join(&mut survey.kept, piece.range);
@@ -129,7 +131,12 @@ pub(super) fn survey(
             if !piece.proves_bytes() {
                 survey.unproven = Some(piece.algorithm());
             }
-            if let Some(replica) = sources.find(piece, &mut buffer) {
+            let found = sources.find(piece, &mut buffer, stop);
+            // A piece is as long as an object, up to the whole file.
+            if stop.load(Ordering::Relaxed) {
+                return Err(LeftReason::Stopped);
+            }
+            if let Some(replica) = found {
                 survey.mended.push((piece, replica));
             } else {
                 join(&mut survey.lost, piece.range);
@@ -181,10 +188,15 @@ pub(super) fn holds(
 
 /// Same as [`holds`], but drops the bytes from the page cache first: the cache may still hold bytes
 /// that the device lost.
-fn holds_on_device(file: &OwnedFd, piece: Piece, buffer: &mut [u8]) -> io::Result<bool> {
+fn holds_on_device(file: &OwnedFd, piece: Piece, buffer: &mut [u8], stop: &AtomicBool) -> io::Result<bool> {
     // If the cache keeps the bytes, check what every other reader sees.
     let _ = cache::drop_range(file, piece.range);
-    holds(file, piece, buffer, |_, _| Ok(()))
+    holds(file, piece, buffer, unless_stopped(stop))
+}
+
+/// Returns a function for [`holds`] that fails once `stop` is true.
+fn unless_stopped(stop: &AtomicBool) -> impl FnMut(u64, &[u8]) -> io::Result<()> {
+    |_, _| if stop.load(Ordering::Relaxed) { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
 }
 
 /// Appends a range after the previous ones; joins it with the last range if they are adjacent.

@@ -12,6 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::AtomicBool;
 use thiserror::Error;
 
 /// A waybill that is started together with its session, so that a refused job leaves none.
@@ -82,7 +83,15 @@ impl Receipt {
     }
 
     /// Writes the entry of a transferred file, all of which reached `level`.
-    pub(super) fn file(&self, path: &[u8], stat: &Stat, holes: &Runs, level: Level, hash: &RootHash) {
+    /// Once `stop` is true, a file of many objects gets no entry.
+    pub(super) fn file(
+        &self,
+        path: &[u8],
+        stat: &Stat,
+        (holes, level): (&Runs, Level),
+        hash: &RootHash,
+        stop: &AtomicBool,
+    ) {
         let (Some(waybill_writer), Ok(path)) = (self.waybill_writer.get(), RelPath::new(path)) else {
             return;
         };
@@ -98,7 +107,7 @@ impl Receipt {
             way: Some(CopyMethod::ReadWrite),
             level: Some(all),
         };
-        waybill_writer.add_proven(&file_entry(path, stat, &facts), objects, None, &proven);
+        waybill_writer.add_proven(&file_entry(path, stat, &facts), (objects, None, &proven), stop);
     }
 
     /// Writes the entry of a file that was not sent because both sides computed the same digest.

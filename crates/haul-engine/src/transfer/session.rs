@@ -128,7 +128,8 @@ pub(super) struct Session<'a, M> {
     peer_times: Mutex<Option<Times>>,
     /// Number of bytes that an earlier run of the job transferred and that were not sent again.
     pub(super) reused_bytes: AtomicU64,
-    stop: &'a AtomicBool,
+    /// True once this process is asked to stop.
+    pub(super) stop: &'a AtomicBool,
     pub(super) tally: &'a Tally,
     pub(super) report: &'a dyn Report,
     pub(super) receipt: Option<&'a Receipt>,

@@ -20,6 +20,7 @@ use std::io::{self, BufWriter, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -234,7 +235,7 @@ impl WaybillWriter {
     /// If an earlier section has digests of the same bytes that the entry lacks, they are added to
     /// it: the entry replaces that of the earlier section.
     pub fn add(&self, entry: &Entry, objects: Option<&ObjectSums>, leaves: Option<&LeafSums>) {
-        self.add_proven(entry, objects, leaves, &[]);
+        self.add_proven(entry, (objects, leaves, &[]), &AtomicBool::new(false));
     }
 
     /// Returns true if an earlier section has another digest of the file of this entry, at the same
@@ -267,21 +268,24 @@ impl WaybillWriter {
     }
 
     /// Same as [`WaybillWriter::add`], for a file with the metadata `facts` in a resumable job. A
-    /// later run finds the entry by this metadata.
+    /// later run finds the entry by this metadata. Returns false, without an entry, if `stop`
+    /// became true.
     pub fn add_read(
         &self,
         entry: &Entry,
-        objects: Option<&ObjectSums>,
-        leaves: Option<&LeafSums>,
+        (objects, leaves): (Option<&ObjectSums>, Option<&LeafSums>),
         facts: &Stat,
-    ) {
-        self.add(entry, objects, leaves);
+        stop: &AtomicBool,
+    ) -> bool {
+        if !self.add_proven(entry, (objects, leaves, &[]), stop) {
+            return false;
+        }
         let Some(resumable_section) = self
             .resumable_section
             .as_ref()
             .filter(|resumable_section| !resumable_section.deferred_record.is_given_up())
         else {
-            return;
+            return true;
         };
         let stamp = resumable_section.stamped.stamp(entry.path.as_bytes(), facts);
         let mut state = self.lock();
@@ -289,6 +293,7 @@ impl WaybillWriter {
         state.entries += 1;
         // A stamp that does not fit costs only another read of the file.
         state.stamps.set(number, stamp);
+        true
     }
 
     /// Flushes the entries, and records in the job directory what a later run needs. Ignores
@@ -328,13 +333,15 @@ impl WaybillWriter {
 
     /// Same as [`WaybillWriter::add`], for a file with ranges that reached a higher level than the
     /// whole file. The ranges are sorted.
+    ///
+    /// Returns false, without an entry, if `stop` became true. A file can have billions of lines,
+    /// so this is checked after each [`LINES_UNCHECKED_MAX`] of them.
     pub(crate) fn add_proven(
         &self,
         entry: &Entry,
-        objects: Option<&ObjectSums>,
-        leaves: Option<&LeafSums>,
-        proven: &[Proven],
-    ) {
+        (objects, leaves, proven): (Option<&ObjectSums>, Option<&LeafSums>, &[Proven]),
+        stop: &AtomicBool,
+    ) -> bool {
         let store = |leaf, object| self.leaf_store(leaf, object).map_err(io::Error::other);
         let is_file = matches!(entry.kind, Kind::File(_));
         let carried = is_file.then(|| self.with_earlier(|earlier| earlier.carry(entry, store)));
@@ -343,10 +350,12 @@ impl WaybillWriter {
         let sums = carried.as_ref().and_then(|carried| carried.sums.as_ref());
         let (objects, leaves) =
             sums.map_or((objects, leaves), |(objects, leaves)| (Some(objects), leaves.as_ref()));
+        let mut is_whole = true;
         self.with(|writer| {
-            put(writer, entry, objects, leaves)?;
-            proven.iter().try_for_each(|range| writer.proven(range))
+            is_whole = put_unless_stopped(writer, entry, (objects, leaves, proven), stop)?;
+            Ok(())
         });
+        is_whole
     }
 
     /// Closes the file of the earlier sections, because the lock belongs to every open file.
@@ -476,27 +485,75 @@ fn nameless_beside(path: &OsStr) -> io::Result<OwnedFd> {
 /// `O_NONBLOCK`: if the path is a pipe, the open call must not wait for its other end.
 const O_NONBLOCK: i32 = 0o4000;
 
+/// Maximum number of lines between two checks for a stop.
+const LINES_UNCHECKED_MAX: u64 = 4096;
+
+/// Writes an entry with the lines below it. If `stop` becomes true before the end, removes these
+/// lines and returns false.
+fn put_unless_stopped(
+    writer: &mut Writer<BufWriter<File>>,
+    entry: &Entry,
+    (objects, leaves, proven): (Option<&ObjectSums>, Option<&LeafSums>, &[Proven]),
+    stop: &AtomicBool,
+) -> Result<bool, WriteError> {
+    let is_short = leaves.is_none() && objects.is_none_or(|objects| objects.len() < LINES_UNCHECKED_MAX);
+    let begin = match is_short {
+        true => None,
+        false => {
+            writer.flush()?;
+            Some((writer.checkpoint(), writer.output().get_ref().stream_position()?))
+        }
+    };
+    let (mut lines, mut is_stopped) = (0_u64, false);
+    let mut check = || -> Result<(), WriteError> {
+        lines += 1;
+        is_stopped |= lines.is_multiple_of(LINES_UNCHECKED_MAX) && stop.load(Ordering::Relaxed);
+        if is_stopped { Err(io::Error::from(io::ErrorKind::Interrupted).into()) } else { Ok(()) }
+    };
+    let done = put(writer, entry, (objects, leaves), &mut check);
+    match begin.filter(|_| is_stopped) {
+        Some((earlier, place)) => {
+            writer.flush()?;
+            let mut file = writer.output().get_ref();
+            file.set_len(place)?;
+            file.seek(SeekFrom::Start(place))?;
+            writer.restore(earlier);
+            Ok(false)
+        }
+        None => {
+            done?;
+            proven.iter().try_for_each(|range| writer.proven(range))?;
+            Ok(true)
+        }
+    }
+}
+
+/// Function that fails when the writing must end.
+type Check<'c> = &'c mut dyn FnMut() -> Result<(), WriteError>;
+
+/// Writes an entry with its objects and leaves. Calls `check` before each line of these.
 fn put(
     writer: &mut Writer<BufWriter<File>>,
     entry: &Entry,
-    objects: Option<&ObjectSums>,
-    leaves: Option<&LeafSums>,
+    (objects, leaves): (Option<&ObjectSums>, Option<&LeafSums>),
+    check: Check<'_>,
 ) -> Result<(), WriteError> {
     writer.entry(entry)?;
     let Kind::File(content) = &entry.kind else { return Ok(()) };
     let has_leaves =
         |content: &Content| content.objects.as_ref().is_some_and(|objects| objects.leaf.is_some());
     let leaves = leaves.filter(|_| has_leaves(content));
-    let put_leaves = |writer: &mut Writer<_>, index| match leaves {
-        Some(leaves) => leaves.each_run(index, |run| writer.leaves(run)),
+    let put_leaves = |writer: &mut Writer<BufWriter<File>>, check: Check<'_>, index| match leaves {
+        Some(leaves) => leaves.each_run(index, |run| check().and_then(|()| writer.leaves(run))),
         None => Ok(()),
     };
     if content.object_lines() == 0 {
-        return put_leaves(writer, ObjectIndex(0));
+        return put_leaves(writer, check, ObjectIndex(0));
     }
     for (index, digest) in objects.into_iter().flat_map(ObjectSums::iter) {
+        check()?;
         writer.object(&ObjectDigests { index, digests: vec![digest] })?;
-        put_leaves(writer, index)?;
+        put_leaves(writer, check, index)?;
     }
     Ok(())
 }
@@ -504,10 +561,50 @@ fn put(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_log::waybill::Reader;
+    use haul_digest::{Algorithm, digest};
+    use haul_log::waybill::{Moment, Objects, Reader, Record, RelPath};
 
     fn job(run: &str) -> Job {
         Job { run: run.into(), program: "test 1".to_owned(), at: 0, root: b".".to_vec() }
+    }
+
+    /// Regression test: the lines of a file were written to the end, whatever signal came.
+    #[test]
+    fn stop_leaves_no_part_of_an_entry() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("w");
+        let size = ObjectSize::new(64 << 10).unwrap();
+        let mut objects = ObjectSums::new(size);
+        let count = 3 * LINES_UNCHECKED_MAX;
+        for index in 0..count {
+            objects.set(ObjectIndex(index), digest(Algorithm::Blake3, &index.to_le_bytes()));
+        }
+        let entry = |name: &str| Entry {
+            path: RelPath::new(name.as_bytes()).unwrap(),
+            kind: Kind::File(Content {
+                size: count * size.bytes(),
+                digests: Vec::new(),
+                objects: Some(Objects { size, algorithms: vec![Algorithm::Blake3], leaf: None }),
+                way: None,
+                level: None,
+            }),
+            mode: 0o644,
+            mtime: Moment { sec: 0, nsec: 0 },
+        };
+        let writer = WaybillWriter::begin(path.as_os_str(), &job("one")).unwrap();
+        let put = |name: &str, stop| {
+            writer.add_proven(&entry(name), (Some(&objects), None, &[]), &AtomicBool::new(stop))
+        };
+        assert!(put("a", false) && !put("b", true) && put("c", false));
+        let end = writer.close().unwrap();
+        assert_eq!((end.entries, end.files, end.lines), (2, 2, 2 * (1 + count) + 1));
+        let mut names = Vec::new();
+        for record in Reader::new(&std::fs::read(&path).unwrap()[..]) {
+            if let Record::Entry(entry) = record.unwrap() {
+                names.push(entry.path.to_string());
+            }
+        }
+        assert_eq!(names, ["a", "c"]);
     }
 
     #[test]

@@ -42,4 +42,4 @@ pub use line::{LEAVES_PER_LINE, LINE_BYTES_MAX, RUN_BYTES_MAX, VERSION};
 pub use read::{MARK_BYTES, Mark, Reader, Record};
 pub use tail::{TAIL_BYTES, Tail, TailError, may_append};
 pub use time::{date, parse_date};
-pub use write::{WriteError, Writer};
+pub use write::{Checkpoint, WriteError, Writer};

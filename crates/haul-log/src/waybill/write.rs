@@ -41,7 +41,26 @@ pub struct Writer<W> {
     line: String,
 }
 
+/// State of a [`Writer`] between two lines.
+#[derive(Clone, Debug)]
+pub struct Checkpoint {
+    chain: Chain,
+    hasher: ExtendedBlake3,
+    end: End,
+}
+
 impl<W: Write> Writer<W> {
+    /// Returns the present state, for [`Writer::restore`].
+    pub fn checkpoint(&self) -> Checkpoint {
+        Checkpoint { chain: self.chain, hasher: self.hasher.clone(), end: self.end }
+    }
+
+    /// Returns to an earlier state. The caller removes the lines since then from the output.
+    pub fn restore(&mut self, earlier: Checkpoint) {
+        (self.chain, self.hasher, self.end) = (earlier.chain, earlier.hasher, earlier.end);
+        self.line.clear();
+    }
+
     /// Starts a waybill.
     ///
     /// # Errors

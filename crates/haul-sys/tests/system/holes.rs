@@ -97,6 +97,41 @@ fn data_after_a_terabyte_hole_is_found() {
 }
 
 #[test]
+fn cleared_ranges_read_as_zeros() {
+    for place in places() {
+        let file = file_in(place.path());
+        write_all_at(&file, 0, &vec![7; 4 * BLOCK as usize]).expect("written");
+        let range = ByteRange::between(BLOCK - 1, 3 * BLOCK + 1);
+        assert!(sparse::clear(&file, range, || false).expect("cleared"));
+        let mut bytes = vec![1; 4 * BLOCK as usize];
+        assert_eq!(read_at(&file, 0, &mut bytes).expect("read"), bytes.len());
+        let (begin, end) = (range.start.0 as usize, range.end.0 as usize);
+        assert!(
+            is_zero(&bytes[begin..end])
+                && [&bytes[..begin], &bytes[end..]].iter().all(|kept| kept.iter().all(|byte| *byte == 7))
+        );
+    }
+}
+
+/// Regression test: a terabyte was cleared to its end, whatever signal came.
+#[test]
+fn clearing_without_holes_ends_when_it_is_over() {
+    // The device accepts all writes and cannot punch.
+    let file = std::fs::File::options().write(true).open("/dev/null").expect("opened");
+    let clear = |most: u32, len: u64| {
+        let mut calls = 0;
+        let done = sparse::clear(&file, ByteRange::between(5, 5 + len), || {
+            calls += 1;
+            calls > most
+        });
+        (done.expect("written"), calls)
+    };
+    assert_eq!(clear(3, 1 << 40), (false, 4));
+    assert_eq!(clear(u32::MAX, 3 * BLOCK + 1), (true, 4));
+    assert_eq!(clear(u32::MAX, 0), (true, 0));
+}
+
+#[test]
 fn input_without_a_map_is_all_data() {
     let (reader, _writer) = std::io::pipe().expect("a pipe");
     assert_eq!(next_data(&reader, 5, 10).expect("an answer"), Some(ByteRange::between(5, 15)));

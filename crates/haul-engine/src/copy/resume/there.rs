@@ -58,7 +58,7 @@ impl Run<'_> {
                 log.differs(self.job, (self.file, logged), object_action)?;
             }
             self.file.touch()?;
-            self.delivery.clear(self.file, self.sink_range(object.range))?;
+            self.delivery.clear(self.file, self.sink_range(object.range), || self.job.pool.stopping())?;
             return Ok(false);
         }
         let tally = self.job.tally;

@@ -111,6 +111,9 @@ pub(super) trait ReplacementSource {
     /// Passes all new bytes in order, at most [`CHUNK_BYTES_MAX`] at a time. The bytes are verified
     /// when this function returns.
     fn each(&self, take: &mut Take<'_>) -> Result<(), LeftReason>;
+    /// Returns [`LeftReason::Stopped`] if the repair is to end. Work whose length no call of the
+    /// other functions limits checks this for each chunk.
+    fn check_stop(&self) -> Result<(), LeftReason>;
     /// Reads the new bytes from `at` on again.
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), LeftReason>;
 }
@@ -191,6 +194,7 @@ fn write_down<G: RepairIo>(
         let sector = at.next_multiple_of(SECTOR_BYTES as u64) - at;
         let most = if sector > 0 { sector } else { CHUNK_BYTES_MAX as u64 };
         let len = (head.before.size - at).min(most);
+        replacements.check_stop()?;
         keep(at, &[], len as usize)?;
         at += len;
     }
@@ -198,7 +202,7 @@ fn write_down<G: RepairIo>(
         return Err(LeftReason::ChangedMeanwhile);
     }
     repair_io.seal(writer.close().map_err(failed())?).map_err(failed())?;
-    each_chunk(repair_io, head, |_| Ok(()))?;
+    each_chunk(repair_io, head, |_| replacements.check_stop())?;
     Ok(ranges)
 }
 
@@ -221,6 +225,7 @@ fn write_over<G: RepairIo>(
     }
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
     each_chunk(repair_io, head, |chunk| {
+        replacements.check_stop()?;
         let new = &mut buffer[..chunk.new_len as usize];
         if new.is_empty() {
             return Ok(());
@@ -329,6 +334,10 @@ impl ReplacementSource for Replicas<'_> {
         Ok(())
     }
 
+    fn check_stop(&self) -> Result<(), LeftReason> {
+        if self.stop.load(Ordering::Relaxed) { Err(LeftReason::Stopped) } else { Ok(()) }
+    }
+
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), LeftReason> {
         self.check_stop()?;
         let mended = &self.survey.mended;
@@ -342,11 +351,5 @@ impl ReplacementSource for Replicas<'_> {
         }
         self.counters.done_bytes(len);
         Ok(())
-    }
-}
-
-impl Replicas<'_> {
-    fn check_stop(&self) -> Result<(), LeftReason> {
-        if self.stop.load(Ordering::Relaxed) { Err(LeftReason::Stopped) } else { Ok(()) }
     }
 }

@@ -10,7 +10,7 @@ use haul_log::journal::{CHUNK_BYTES_MAX, Head, SECTOR_BYTES, Shape};
 use haul_log::waybill::Moment;
 use haul_model::ByteRange;
 use proptest::prelude::*;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{self, Cursor, Write};
 use std::rc::Rc;
 
@@ -283,6 +283,8 @@ struct Case {
     old: Vec<u8>,
     new: Vec<u8>,
     pieces: Vec<ByteRange>,
+    /// Number of further checks before a stop.
+    checks: Cell<usize>,
 }
 
 impl ReplacementSource for Case {
@@ -294,6 +296,12 @@ impl ReplacementSource for Case {
             }
         }
         Ok(())
+    }
+
+    fn check_stop(&self) -> Result<(), LeftReason> {
+        let left = self.checks.get().checked_sub(1);
+        self.checks.set(left.unwrap_or_default());
+        left.map(drop).ok_or(LeftReason::Stopped)
     }
 
     fn read(&self, at: u64, buffer: &mut [u8]) -> Result<(), LeftReason> {
@@ -311,7 +319,7 @@ impl Case {
         old[600..900].fill(0);
         old[2100..75_001].fill(1);
         let pieces = vec![ByteRange::between(512, 1024), ByteRange::between(2048, 75_001)];
-        Case { old, new, pieces }
+        Case { old, new, pieces, checks: Cell::new(usize::MAX) }
     }
 
     fn files(&self) -> [File; 2] {
@@ -431,6 +439,28 @@ fn failed_write_is_undone_immediately() {
     }
 }
 
+/// Regression test: a repair read and wrote everything behind the end of the file, whatever signal
+/// came.
+#[test]
+fn repair_of_a_file_that_is_too_long_stops_at_each_chunk() {
+    let case = |checks| {
+        let pieces = vec![ByteRange::between(0, 1000)];
+        let checks = Cell::new(checks);
+        Case { old: vec![1; 1000 + 9 * CHUNK_BYTES_MAX], new: vec![2; 1000], pieces, checks }
+    };
+    let all = case(usize::MAX);
+    all.run(&all.world(1)).unwrap();
+    let checks = usize::MAX - all.checks.get();
+    assert!(checks >= 3 * 9, "the bytes are recorded, checked and truncated: {checks}");
+    for stop in 0..checks {
+        let case = case(stop);
+        let sim = case.world(1);
+        let why = case.run(&sim).unwrap_err();
+        assert!(matches!(why, LeftReason::Stopped), "{stop}: {why}");
+        assert!(sim.0.borrow().file == case.files()[0] && sim.0.borrow().names == (false, false), "{stop}");
+    }
+}
+
 #[test]
 fn writes_lost_by_storage_stay_in_the_journal() {
     let case = Case::rotten();
@@ -504,7 +534,7 @@ fn lengths_that_differ_by_one_byte_are_corrected() {
     for len in [1, SECTOR_BYTES - 1, SECTOR_BYTES, SECTOR_BYTES + 1] {
         for (old, new) in [(len + 1, len), (len, len + 1)] {
             let pieces = vec![ByteRange::between(0, new as u64)];
-            Case { old: vec![1; old], new: vec![1; new], pieces }.survives_all(len as u64);
+            Case { old: vec![1; old], new: vec![1; new], pieces, ..Case::rotten() }.survives_all(len as u64);
         }
     }
 }
@@ -529,7 +559,7 @@ proptest! {
         let step = step * SECTOR_BYTES;
         let pieces = (0..new_len).step_by(step);
         let pieces = pieces.map(|at| ByteRange::between(at as u64, (at + step).min(new_len) as u64)).collect();
-        let case = Case { old, new, pieces };
+        let case = Case { old, new, pieces, ..Case::rotten() };
         prop_assume!(case.old != case.new);
         case.survives_all(seed);
     }

@@ -109,7 +109,7 @@ impl SinkContext<'_> {
         if !base.is_partial_file && file_hasher.keyed(&base.file, object.range, |_| ()) != Ok(stated) {
             return Ok(None);
         }
-        let partial_file = incoming.partial_file_for(&self.destination.dirs, attempt)?;
+        let partial_file = incoming.partial_file_for(&self.destination.dirs, attempt, &self.session.over)?;
         let mut hash = self.hash_plan.object(object, incoming.facts.size());
         // The bytes may have changed since they were read first.
         let mut found = self.hash_plan.key().hasher();

@@ -203,8 +203,8 @@ impl IncomingFile {
     /// as found, or `None` if there is no such file.
     ///
     /// # Errors
-    /// Returns the error of the failed system call.
-    pub(super) fn reopen(&self, dirs: &SinkDirs) -> io::Result<Option<Stat>> {
+    /// Returns the error of the failed system call, and `Interrupted` once `over` is true.
+    pub(super) fn reopen(&self, dirs: &SinkDirs, over: &AtomicBool) -> io::Result<Option<Stat>> {
         let name_at = match name_at(dirs, self.path.as_bytes(), Missing::Fail) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             found => found?,
@@ -212,7 +212,7 @@ impl IncomingFile {
         let lengths = (self.facts.size(), self.reserve_bytes());
         let reopened = PartialFile::reopen_temporary(name_at, &self.tag, lengths, dirs.name_folding())?;
         let Some((partial_file, found)) = reopened else { return Ok(None) };
-        self.clear_holes(&partial_file)?;
+        self.clear_holes(&partial_file, over)?;
         let file = Arc::new(open::reopen_source(partial_file.fd(), false)?);
         *self.base.lock() = Some(Base { file, is_partial_file: true });
         self.attempts.lock().files = vec![(0, Arc::new(partial_file))];
@@ -292,9 +292,14 @@ impl IncomingFile {
     /// Returns the file that receives the bytes of an attempt. Creates it if necessary.
     ///
     /// # Errors
-    /// Returns [`Why::Stopped`] if the file has ended, and the error of the system call if the file
-    /// cannot be created.
-    pub(super) fn partial_file_for(&self, dirs: &SinkDirs, attempt: u16) -> Result<Arc<PartialFile>, Reason> {
+    /// Returns [`Why::Stopped`] if the file has ended or `over` is true, and the error of the
+    /// system call if the file cannot be created.
+    pub(super) fn partial_file_for(
+        &self,
+        dirs: &SinkDirs,
+        attempt: u16,
+        over: &AtomicBool,
+    ) -> Result<Arc<PartialFile>, Reason> {
         let mut attempts = self.attempts.lock();
         attempts.attempt = attempts.attempt.max(attempt);
         // A late writer of an earlier attempt keeps its file, and its result is ignored.
@@ -323,12 +328,15 @@ impl IncomingFile {
                     name_folding,
                 )?
             {
-                self.clear_holes(&partial_file)?;
+                self.clear_holes(&partial_file, over)?;
                 return Ok(partial_file);
             }
             PartialFile::create_temporary(name_at, &self.tag, self.reserve_bytes(), name_folding)
         });
-        let made = Arc::new(made.map_err(|error| reason("cannot create", &error))?);
+        let made = Arc::new(made.map_err(|error| match error.kind() {
+            io::ErrorKind::Interrupted if over.load(Ordering::Relaxed) => Why::Stopped.into(),
+            _ => reason("cannot create", &error),
+        })?);
         self.is_kept.store(false, Ordering::Relaxed);
         attempts.files.push((attempt, Arc::clone(&made)));
         Ok(made)
@@ -338,9 +346,13 @@ impl IncomingFile {
     ///
     /// # Errors
     /// Same as [`IncomingFile::partial_file_for`].
-    pub(super) fn partial_file(&self, dirs: &SinkDirs) -> Result<Arc<PartialFile>, Reason> {
+    pub(super) fn partial_file(
+        &self,
+        dirs: &SinkDirs,
+        over: &AtomicBool,
+    ) -> Result<Arc<PartialFile>, Reason> {
         let attempt = self.attempts.lock().attempt;
-        self.partial_file_for(dirs, attempt)
+        self.partial_file_for(dirs, attempt, over)
     }
 
     /// Returns the number of bytes to reserve for the file.
@@ -352,8 +364,9 @@ impl IncomingFile {
         if has_holes || self.part.is_some() || !self.reserves { 0 } else { self.facts.size() }
     }
 
-    /// Clears the source's holes in an existing file, because no data arrives for holes.
-    fn clear_holes(&self, partial_file: &PartialFile) -> io::Result<()> {
+    /// Clears the source's holes in an existing file, because no data arrives for holes. Ends with
+    /// `Interrupted` once `over` is true.
+    fn clear_holes(&self, partial_file: &PartialFile, over: &AtomicBool) -> io::Result<()> {
         let FileKind::File { holes, .. } = &self.facts.kind else { return Ok(()) };
         let geometry = self.root.lock().geometry();
         let byte = |index: u64| index.saturating_mul(geometry.object_size().bytes()).min(geometry.len());
@@ -361,7 +374,7 @@ impl IncomingFile {
         for (first, past) in holes.iter() {
             let (from, to) = (byte(first), byte(past).min(end));
             if from < to {
-                partial_file.clear(ByteRange::between(from, to))?;
+                partial_file.clear(ByteRange::between(from, to), over)?;
             }
         }
         Ok(())
@@ -464,12 +477,12 @@ impl IncomingFile {
     /// file failed at the source, has another size or no digest, or if a system call fails.
     pub(super) fn finish(
         &self,
-        dirs: &SinkDirs,
+        (dirs, over): (&SinkDirs, &AtomicBool),
         metadata_writer: &MetadataWriter,
         close: Option<&Close>,
         settle: Level,
     ) -> Result<Outcome, Unfinished> {
-        let Some(partial_file) = self.prepare(dirs, metadata_writer, close)? else {
+        let Some(partial_file) = self.prepare((dirs, over), metadata_writer, close)? else {
             return Ok(Outcome::Same);
         };
         partial_file.rename_to_final().map_err(Unfinished::Failed)?;
@@ -483,7 +496,7 @@ impl IncomingFile {
     /// Same as [`IncomingFile::finish`]. The received data is then removed with the file.
     pub(super) fn prepare(
         &self,
-        dirs: &SinkDirs,
+        (dirs, over): (&SinkDirs, &AtomicBool),
         metadata_writer: &MetadataWriter,
         close: Option<&Close>,
     ) -> Result<Option<Arc<PartialFile>>, Unfinished> {
@@ -501,7 +514,7 @@ impl IncomingFile {
             return Err(Unfinished::Failed(Why::Changed.into()));
         }
         self.compare(stated, size)?;
-        let partial_file = self.partial_file(dirs).map_err(Unfinished::Failed)?;
+        let partial_file = self.partial_file(dirs, over).map_err(Unfinished::Failed)?;
         let done = partial_file.set_len(size).map_err(failed("cannot set the length")).and_then(|now| {
             dirs.close_checks.flush(partial_file.fd(), now.dev).map_err(failed("cannot close"))?;
             if self.part.is_some() {

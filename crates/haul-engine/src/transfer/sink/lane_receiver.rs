@@ -214,7 +214,7 @@ impl<'a> LaneReceiver<'a> {
         };
         let begin = Instant::now();
         let mut partial_file = match file {
-            Some(file) => file.partial_file_for(&context.destination.dirs, *attempt),
+            Some(file) => file.partial_file_for(&context.destination.dirs, *attempt, &context.session.over),
             None => Err(Why::Stopped.into()),
         };
         context.session.spent.storage.add(begin.elapsed());
@@ -274,12 +274,14 @@ impl<'a> LaneReceiver<'a> {
         file.root.lock().update(block);
         let hashed = Instant::now();
         context.session.spent.hashing.add(hashed - begin);
-        let written = file.partial_file_for(&context.destination.dirs, *attempt).and_then(|partial_file| {
-            let at = range.start.0;
-            partial_file
-                .write(at, block)
-                .map_err(|error| reason(&format!("cannot write at byte {at}"), &error))
-        });
+        let written = file
+            .partial_file_for(&context.destination.dirs, *attempt, &context.session.over)
+            .and_then(|partial_file| {
+                let at = range.start.0;
+                partial_file
+                    .write(at, block)
+                    .map_err(|error| reason(&format!("cannot write at byte {at}"), &error))
+            });
         context.session.spent.storage.add(hashed.elapsed());
         Ok(written)
     }
@@ -293,7 +295,8 @@ impl<'a> LaneReceiver<'a> {
         };
         let storage = &context.session.spent.storage;
         let partial_file = storage.time(|| {
-            let partial_file = file.partial_file_for(&context.destination.dirs, *attempt)?;
+            let partial_file =
+                file.partial_file_for(&context.destination.dirs, *attempt, &context.session.over)?;
             // A hole at the end does not extend the file, which must be long enough to be read
             // back.
             let grown = partial_file.grow_to(file.facts.size());
@@ -309,7 +312,7 @@ impl<'a> LaneReceiver<'a> {
                 file.root.lock().update_zeros(step.len());
             });
             storage
-                .time(|| partial_file.clear(step))
+                .time(|| partial_file.clear(step, &context.session.over))
                 .map_err(|error| reason("cannot punch a hole", &error))?;
         }
         Ok(())

@@ -309,7 +309,8 @@ impl SinkContext<'_> {
         let storage = &self.session.spent.storage;
         let result = match self.incoming(file) {
             Some(incoming) => {
-                storage.time(|| incoming.finish(&self.destination.dirs, &self.metadata_writer, close, settle))
+                let dirs = (&self.destination.dirs, &self.session.over);
+                storage.time(|| incoming.finish(dirs, &self.metadata_writer, close, settle))
             }
             None => Err(Unfinished::Failed(Why::Stopped.into())),
         };
@@ -545,7 +546,7 @@ impl SinkContext<'_> {
                     _ => &none,
                 };
                 let hash = incoming.root.lock();
-                receipt.file(path, &stat, holes, *level, &hash);
+                receipt.file(path, &stat, (holes, *level), &hash, self.session.stop);
             }
             Ended::Same => {
                 let digest = incoming.existing_digest.lock();

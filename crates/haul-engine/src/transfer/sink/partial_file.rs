@@ -248,19 +248,12 @@ impl PartialFile {
     /// Makes a range read as zeros.
     ///
     /// # Errors
-    /// Returns the errors of fallocate(2) and pwrite(2).
-    pub(super) fn clear(&self, range: ByteRange) -> io::Result<()> {
-        if sparse::punch_hole(&self.file, range)? == Support::Done {
-            return Ok(());
+    /// Returns the errors of pwrite(2), and `Interrupted` once `over` is true.
+    pub(super) fn clear(&self, range: ByteRange, over: &AtomicBool) -> io::Result<()> {
+        match sparse::clear(&self.file, range, || over.load(Ordering::Relaxed))? {
+            true => Ok(()),
+            false => Err(io::ErrorKind::Interrupted.into()),
         }
-        let zeros = vec![0_u8; 64 << 10];
-        let mut at = range.start.0;
-        while at < range.end.0 {
-            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(zeros.len());
-            self.write(at, &zeros[..len])?;
-            at += len as u64;
-        }
-        Ok(())
     }
 
     /// Syncs the file by `sync`, after any other sync of it.

@@ -101,7 +101,7 @@ impl SinkContext<'_> {
         }
         // If the file cannot be opened, it cannot be created either. That attempt then reports the
         // error.
-        let left = incoming.reopen(&self.destination.dirs).ok().flatten();
+        let left = incoming.reopen(&self.destination.dirs, &self.session.over).ok().flatten();
         let gone_on_with = left.and_then(|stat| self.decide_resume(incoming, log, &stat));
         gone_on_with.unwrap_or_else(|| {
             incoming.forget();
@@ -188,7 +188,7 @@ impl SinkContext<'_> {
         let may_resume = |log: &&SinkLog| !is_small && !self.options.in_place && log.resumes_within_files();
         let Some(log) = self.log_for(incoming).filter(may_resume) else { return };
         log.mark_seen(&incoming.path);
-        let Ok(Some(stat)) = incoming.reopen(&self.destination.dirs) else { return };
+        let Ok(Some(stat)) = incoming.reopen(&self.destination.dirs, &self.session.over) else { return };
         match log.entry_for(incoming, &stat) {
             LogEntry::Logged(key, objects)
                 if log.recheck != ResumeCheck::All && self.may_be_logged_file(incoming, &stat, &objects) =>

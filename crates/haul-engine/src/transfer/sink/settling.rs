@@ -94,7 +94,7 @@ impl SinkContext<'_> {
         let mut waiting = Vec::new();
         for ((file, attempt), objects) in objects {
             let Some(incoming) = self.incoming(file) else { continue };
-            match incoming.partial_file_for(&self.destination.dirs, attempt) {
+            match incoming.partial_file_for(&self.destination.dirs, attempt, &self.session.over) {
                 Ok(partial_file) => {
                     waiting.push(Synced { file, attempt, incoming, objects, partial_file, source: None });
                 }
@@ -193,7 +193,8 @@ impl SinkContext<'_> {
                     .map_err(Unfinished::Failed)
                     .and_then(|()| {
                         storage.time(|| {
-                            incoming.prepare(&self.destination.dirs, &self.metadata_writer, close.as_ref())
+                            let dirs = (&self.destination.dirs, &self.session.over);
+                            incoming.prepare(dirs, &self.metadata_writer, close.as_ref())
                         })
                     })
                     .map(|partial_file| partial_file.map(|partial_file| (incoming, partial_file))),

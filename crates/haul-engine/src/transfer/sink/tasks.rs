@@ -201,20 +201,22 @@ impl SinkContext<'_> {
         file_hasher: &mut FileHasher<'_>,
     ) {
         let Some(incoming) = self.incoming(file) else { return };
-        let digest = incoming.partial_file_for(&self.destination.dirs, attempt).and_then(|partial_file| {
-            // Nothing is received for a hole, so the file can be too short.
-            partial_file
-                .grow_to(incoming.facts.size())
-                .map_err(|error| reason("cannot set the length", &error))?;
-            let source = open::reopen_source(partial_file.fd(), false)
-                .map_err(|error| reason("cannot read back", &error))?;
-            match object {
-                Some(object) => {
-                    file_hasher.object(&source, object, incoming.facts.size()).map(|(digest, _)| digest)
+        let digest = incoming.partial_file_for(&self.destination.dirs, attempt, &self.session.over).and_then(
+            |partial_file| {
+                // Nothing is received for a hole, so the file can be too short.
+                partial_file
+                    .grow_to(incoming.facts.size())
+                    .map_err(|error| reason("cannot set the length", &error))?;
+                let source = open::reopen_source(partial_file.fd(), false)
+                    .map_err(|error| reason("cannot read back", &error))?;
+                match object {
+                    Some(object) => {
+                        file_hasher.object(&source, object, incoming.facts.size()).map(|(digest, _)| digest)
+                    }
+                    None => file_hasher.whole(&source, incoming.facts.size()),
                 }
-                None => file_hasher.whole(&source, incoming.facts.size()),
-            }
-        });
+            },
+        );
         self.handle(Event::Rehashed { file, attempt, object: object.map(|object| object.index), digest });
     }
 
@@ -230,7 +232,7 @@ impl SinkContext<'_> {
             return Ok(());
         }
         let size = incoming.facts.size();
-        let partial_file = incoming.partial_file(&self.destination.dirs)?;
+        let partial_file = incoming.partial_file(&self.destination.dirs, &self.session.over)?;
         partial_file.grow_to(size).map_err(|error| reason("cannot set the length", &error))?;
         let source = open::reopen_source(partial_file.fd(), false)
             .map_err(|error| reason("cannot read back", &error))?;

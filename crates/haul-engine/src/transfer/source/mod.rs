@@ -274,7 +274,7 @@ impl SourceContext<'_> {
         match (outcome, kind) {
             (Ended::Done(level), FileKind::File { holes, .. }) => {
                 let hash = source_file.root.lock();
-                receipt.file(path, stat, holes, *level, &hash);
+                receipt.file(path, stat, (holes, *level), &hash, self.session.stop);
             }
             (Ended::Same, FileKind::File { .. }) => {
                 if let Some(digest) = *source_file.same.lock() {
