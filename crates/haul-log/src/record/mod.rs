@@ -6,13 +6,15 @@
 //!  status=running                              or stopped, finished, failed
 //!  begun=SECONDS.NANOS runs=2                  when it first began, and how often it did
 //!  ended=SECONDS.NANOS exit=0                  nothing behind both signs while it runs
-//!  files=DONE/FOUND bytes=DONE/FOUND           FOUND ends in + while more may be found
+//!  files=DONE/FOUND bytes=DONE/FOUND           FOUND begins with + while more may be found
 //!  boot=TEXT                                   the life of the machine that it ran in last
 //!  cwd=PATH                                    percent-encoded, as words are
 //!  word=WORD                                   a line for each word of the command
 //!  kept=DEVICE:FROM:UNTIL                      what is whole and durable at the sink
 //!  blake3=HEX                                  of the lines above
 //! ```
+//!
+//! Earlier versions read `+12` as 12. Some wrote the sign at the end, which is read as well.
 //!
 //! A `kept` line covers the files that this job finished on the device and whose change time
 //! (ctime) is from FROM to before UNTIL. These files are durable with all their metadata. The times

@@ -29,7 +29,7 @@ fn lines(record: &JobRecord, text: &mut String) -> std::fmt::Result {
     let ended = record.ended.map(moment).unwrap_or_default();
     let exit = record.exit.map(|exit| exit.to_string()).unwrap_or_default();
     writeln!(text, "ended={ended} exit={exit}")?;
-    writeln!(text, "files={files_done}/{files_found}{more} bytes={bytes_done}/{bytes_found}{more}")?;
+    writeln!(text, "files={files_done}/{more}{files_found} bytes={bytes_done}/{more}{bytes_found}")?;
     writeln!(text, "boot={}", Percent(record.boot.as_bytes()))?;
     writeln!(text, "cwd={}", Percent(&record.cwd))?;
     for word in &record.words {
@@ -76,10 +76,11 @@ fn fields<'a>(lines: &mut std::iter::Peekable<impl Iterator<Item = &'a str>>) ->
     record.exit = optional(value(exit, "exit")?, |text| text.parse().ok())?;
     let (files, bytes) = lines.next()?.split_once(' ')?;
     let (files, bytes) = (value(files, "files")?, value(bytes, "bytes")?);
-    let is_counting = files.ends_with('+');
-    let counted = |text: &'a str| if is_counting { text.strip_suffix('+') } else { Some(text) };
-    let (files_done, files_found) = pair(counted(files)?)?;
-    let (bytes_done, bytes_found) = pair(counted(bytes)?)?;
+    // The parser of numbers accepts a sign before the digits.
+    let is_counting = files.contains('+');
+    let counted = |text: &'a str| text.strip_suffix('+').unwrap_or(text);
+    let (files_done, files_found) = pair(counted(files))?;
+    let (bytes_done, bytes_found) = pair(counted(bytes))?;
     record.progress = Progress { files_done, files_found, bytes_done, bytes_found, is_counting };
     record.boot = String::from_utf8(Percent::decode(value(lines.next()?, "boot")?)?).ok()?;
     record.cwd = Percent::decode(value(lines.next()?, "cwd")?)?;
@@ -176,6 +177,28 @@ mod tests {
         fn arbitrary_bytes_are_refused_as_a_record(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             prop_assert!(JobRecord::decode(&bytes).is_err());
         }
+    }
+
+    /// Regression test: earlier versions rejected a record of a job that still found files, and
+    /// then compared everything.
+    #[test]
+    fn unfinished_total_is_a_number_to_earlier_versions() {
+        let progress = Progress {
+            files_done: 3,
+            files_found: 12,
+            bytes_done: 4096,
+            bytes_found: 70_000,
+            is_counting: true,
+        };
+        let record = JobRecord { progress, ..JobRecord::default() };
+        let text = String::from_utf8(record.encode()).unwrap();
+        let line = "files=3/+12 bytes=4096/+70000";
+        assert!(text.lines().any(|found| found == line), "{text}");
+        assert_eq!(pair("3/+12"), Some((3_u64, 12_u64)));
+        let (body, _) = text.split_once(SUM).unwrap();
+        let body = body.replace(line, "files=3/12+ bytes=4096/70000+");
+        let sum = digest(Algorithm::Blake3, body.as_bytes());
+        assert_eq!(JobRecord::decode(format!("{body}{SUM}{sum}\n").as_bytes()), Ok(record));
     }
 
     #[test]
