@@ -1,6 +1,7 @@
 // The source of an upload: offers files, and reads them when the module asks.
 
 import { Outcome, reason } from './core.js';
+import { isOwnName, ownPart } from './own-names.js';
 import { SequentialReader } from './sequential-reader.js';
 
 /**
@@ -37,7 +38,7 @@ const BLOCK = 1 << 20;
 export class Upload {
   /**
    * @param {{job: Uint8Array, to: string, object: number, level: number, compares?: boolean}} settings
-   * @param {() => AsyncIterable<Entry>} entries starts a walk
+   * @param {(leaveOut: (path: string) => void) => AsyncIterable<Entry>} entries starts a walk
    * @param {(report: import('./core.js').CoreEvent) => void} report
    * @param {() => void} settle takes the events of the module
    * @param {Reread | null} [reread] null if the browser refuses to read a file that changed
@@ -96,7 +97,8 @@ export class Upload {
    * @param {number} session
    */
   async walk(session) {
-    for await (const { entry, opening } of ahead(this.entries(), AHEAD)) {
+    const leaveOut = (/** @type {string} */ path) => this.report({ type: 'leftOut', path });
+    for await (const { entry, opening } of ahead(this.entries(leaveOut), AHEAD)) {
       let file = await opening;
       const since = performance.now();
       while (session === this.session && !this.core.capacity()) {
@@ -303,20 +305,26 @@ async function open(entry) {
 
 /**
  * Walks files and directories that the user picked or dropped. A directory is an entry of its own
- * only if it is empty: the server creates the others with their files.
+ * only if it is empty: the server creates the others with their files. Surehaul's own files are
+ * left out.
  * @param {Root[]} roots
+ * @param {(path: string) => void} [leaveOut] takes the path of what is left out
  * @returns {AsyncGenerator<Entry, void, void>}
  */
-export async function* walk(roots) {
+export async function* walk(roots, leaveOut = () => {}) {
   for (const root of roots) {
-    if (root instanceof File) {
-      yield { path: root.webkitRelativePath || root.name, file: async () => root, isFixed: true };
+    const path = root instanceof File ? root.webkitRelativePath || root.name : 'path' in root ? root.path : root.name;
+    const own = ownPart(path);
+    if (own !== null) {
+      leaveOut(own);
+    } else if (root instanceof File) {
+      yield { path, file: async () => root, isFixed: true };
     } else if ('file' in root) {
-      yield { path: root.path, file: async () => root.file, isFixed: true };
+      yield { path, file: async () => root.file, isFixed: true };
     } else if ('path' in root) {
-      yield { path: root.path };
+      yield { path };
     } else {
-      yield* walkHandle(root, root.name);
+      yield* walkHandle(root, path, leaveOut);
     }
   }
 }
@@ -324,9 +332,10 @@ export async function* walk(roots) {
 /**
  * @param {FileSystemHandle} handle
  * @param {string} path
+ * @param {(path: string) => void} leaveOut
  * @returns {AsyncGenerator<Entry, void, void>}
  */
-async function* walkHandle(handle, path) {
+async function* walkHandle(handle, path, leaveOut) {
   if (handle.kind === 'file') {
     yield { path, file: () => /** @type {FileSystemFileHandle} */ (handle).getFile() };
     return;
@@ -334,8 +343,13 @@ async function* walkHandle(handle, path) {
   let isEmpty = true;
   try {
     for await (const child of /** @type {FileSystemDirectoryHandle} */ (handle).values()) {
-      isEmpty = false;
-      yield* walkHandle(child, `${path}/${child.name}`);
+      const inside = `${path}/${child.name}`;
+      if (isOwnName(child.name)) {
+        leaveOut(inside);
+      } else {
+        isEmpty = false;
+        yield* walkHandle(child, inside, leaveOut);
+      }
     }
   } catch (error) {
     yield { path, failure: reason(error) };

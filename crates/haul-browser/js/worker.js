@@ -15,6 +15,7 @@
 //   {type: 'held'}           another tab runs this job; this worker is done
 //   {type: 'started', resumes}, {type: 'reconnecting', text, delay}
 //   {type: 'lane', url}      the lane over HTTP that is open
+//   {type: 'leftOut', path}  the first of Surehaul's own files, which an upload leaves out
 //   {type: 'save', id, path, size, port}   save-target.js has the messages of the port
 //   {type: 'total', files, bytes, isWhole}
 //   {type: 'progress', bytes, counts, waits, path}   at most ten times a second; tally.js has the
@@ -114,10 +115,13 @@ async function runLocked(message, tally) {
   // No browser confirms that a file in its list of downloads is durable.
   const settings = { job: fromHex(job), object, level: rest.saves ? Level.verified : level };
   const settle = () => transfer?.settle();
+  let hasLeftOut = false;
   const report = (/** @type {any} */ event) => {
     tally.add(event);
     receipt.add(event);
-    if (event.type === 'started' || event.type === 'reconnecting') {
+    const isFirstLeftOut = event.type === 'leftOut' && !hasLeftOut;
+    hasLeftOut ||= isFirstLeftOut;
+    if (event.type === 'started' || event.type === 'reconnecting' || isFirstLeftOut) {
       self.postMessage(event);
     }
   };
@@ -137,7 +141,7 @@ async function runLocked(message, tally) {
       const sent = () => new Map([...receipt.files().values()].map(({ path, size, mtime, objects = [] }) =>
         [versionKey(path, { size, lastModified: mtime }), objects]));
       const reread = REFUSES_CHANGED ? null : { core: await loadCore(wasm), sent: sent() };
-      side = new Upload({ ...settings, to: rest.to, compares: rest.compares }, () => walk(rest.roots), report, settle, reread);
+      side = new Upload({ ...settings, to: rest.to, compares: rest.compares }, (leaveOut) => walk(rest.roots, leaveOut), report, settle, reread);
     } else {
       // Files in the list of downloads do not resume. A folder resumes after a reload with a log only.
       logFile = rest.saves ? memoryLog() : await openLogFile(logName).catch((error) => rest.folder ? memoryLog() : Promise.reject(error));

@@ -1,7 +1,7 @@
 // A job in the drawer.
 
 import { create, saveAs, textButton } from "./dom.js";
-import { limitText, progressText, share, stateText } from "./job-text.js";
+import { leftOutText, limitText, progressText, share, stateText } from "./job-text.js";
 import { RatePlot } from "./plot.js";
 import { countText, visible } from "./text.js";
 
@@ -41,6 +41,7 @@ export class JobRow {
     this.bar = create("div", { className: "job-bar", role: "progressbar", ariaLabel: this.name, ariaValueMin: "0", ariaValueMax: "100" });
     this.fill = this.bar.appendChild(create("div", { className: "job-fill" }));
     this.numbers = create("span", { className: "job-numbers" });
+    this.leftOut = create("span", { className: "job-left-out" });
     this.limit = create("p", { className: "job-limit" });
     this.plot = new RatePlot();
     this.failures = create("ul", { className: "job-failures" });
@@ -54,7 +55,7 @@ export class JobRow {
     this.element = create("li", { className: "job" },
       create("div", { className: "job-head" }, title, this.path, create("span", { className: "job-buttons" }, ...Object.values(this.buttons))),
       this.bar,
-      create("div", { className: "job-line" }, this.state, this.numbers),
+      create("div", { className: "job-line" }, this.state, this.numbers, this.leftOut),
       this.details);
     this.element.setAttribute("aria-label", this.name);
     this.draw();
@@ -102,6 +103,7 @@ export class JobRow {
     this.element.dataset.state = isBad ? "bad" : state;
     put(this.state, visible(stateText(job)));
     put(this.numbers, progressText(job));
+    put(this.leftOut, leftOutText(job));
     put(this.path, state === "running" || state === "elsewhere" ? PATHS[job.progress.path] ?? "" : "");
     this.bar.hidden = state === "ended";
     this.bar.classList.toggle("unknown", percent === null && state === "running");

@@ -59,6 +59,11 @@ function resultText({ result }) {
   return `Not complete: ${[files, visible(text)].filter((part) => part !== "").join("; ") || "it was stopped"}`;
 }
 
+/** Tells what the upload left out, or returns "". @param {Job} job */
+export function leftOutText({ leftOut }) {
+  return leftOut ? `${visible(leftOut)}: Surehaul's own files (.haul and .haul-*) are left out` : "";
+}
+
 /** Returns bytes, files, rate and remaining time. @param {Job} job */
 export function progressText(job) {
   const { total, progress, rates } = job;

@@ -45,6 +45,8 @@ export class Job extends EventTarget {
   /** @type {{files: number, bytes: number, isWhole: boolean} | null} */
   total = null;
   progress = NO_PROGRESS;
+  /** The first of Surehaul's own files that the upload left out. */
+  leftOut = "";
   /** Address of the last lane, which a page that is closed leaves open. */
   lane = "";
   rates = new RateHistory();
@@ -92,8 +94,8 @@ export class Job extends EventTarget {
 
   /** Returns the state for IndexedDB and for other tabs. */
   snapshot() {
-    const { id, state, reason, waitsForSignIn, result, failures, receipt, unproven, total, progress, lane, runTime } = this;
-    return { id, state, reason, waitsForSignIn, result, failures, receipt, unproven, total, progress, lane, runTime };
+    const { id, state, reason, waitsForSignIn, result, failures, receipt, unproven, total, leftOut, progress, lane, runTime } = this;
+    return { id, state, reason, waitsForSignIn, result, failures, receipt, unproven, total, leftOut, progress, lane, runTime };
   }
 
   /** @param {any} snapshot */
@@ -168,6 +170,9 @@ export class Job extends EventTarget {
       }
       case "lane":
         this.update({ lane: message.url });
+        break;
+      case "leftOut":
+        this.update({ leftOut: message.path });
         break;
       case "save":
         save(message);

@@ -1,6 +1,7 @@
 // Places at the side of the browser as sources of a pane: a folder that the user picked, the private
 // storage of the browser, and files that the user chose or dropped.
 
+import { isOwnName } from "./client/own-names.js";
 import { makeItem } from "./item.js";
 import { nameList } from "./text.js";
 import { verifyFiles } from "./verify-files.js";
@@ -15,9 +16,6 @@ const DROPPED_MAX = 100_000;
 
 /** True where a user can pick a folder that the page may read and write. */
 export const canPickFolder = () => typeof window.showDirectoryPicker === "function";
-
-/** Names that Surehaul uses for incomplete files and for its logs. @param {string} name */
-const isOwnName = (name) => name.startsWith(".haul-");
 
 /** @param {FileSystemHandle} handle */
 const handleItem = (handle) => makeItem({ name: handle.name, kind: handle.kind, handle });

@@ -1,5 +1,7 @@
 // Texts of sizes, times and names, and the order of names.
 
+import { isOwnName } from "./client/own-names.js";
+
 const UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /** Returns a size as text, such as "1.5 MiB". @param {number} size in bytes */
@@ -91,8 +93,8 @@ export function nameProblem(name) {
   if (name.includes("/") || name.includes("\0")) {
     return "A name cannot contain a slash.";
   }
-  if (name.startsWith(".haul-")) {
-    return 'Names that start with ".haul-" are reserved.';
+  if (isOwnName(name)) {
+    return '".haul" and names that start with ".haul-" are reserved.';
   }
   return new TextEncoder().encode(name).length > 255 ? "A name has at most 255 bytes." : "";
 }

@@ -2,6 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
+import { readdirSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { inWindows } from './jobs-world.mjs';
@@ -90,14 +91,44 @@ test('names that the server must not create fail alone, and are shown as text', 
     assert.deepEqual(digests(server.roots.data), { 'good <img src=x onerror=alert(1)>': sha256(bytes(1, 10)) });
     assert.equal(ended.ok, false);
     assert.equal(ended.done, 1);
-    assert.equal(ended.failed, 5);
-    assert.equal(failures.length, 5);
+    assert.equal(ended.failed, 4);
+    assert.equal(failures.length, 4);
     await page.locator('summary').click();
-    await page.locator('.job-failures li').nth(4).waitFor();
-    assert.equal(await page.locator('.job-failures li').count(), 5);
+    await page.locator('.job-failures li').nth(3).waitFor();
+    assert.equal(await page.locator('.job-failures li').count(), 4);
+    assert.match(await page.locator('.job-left-out').textContent(), /^\.haul-x: .* left out$/);
     assert.equal(await page.locator('.job strong').first().textContent(), '<script>alert(1)</script>');
     assert.equal(await page.locator('.job img, .job script').count(), 0);
     await shot(page, 'hostile-names');
+  }));
+
+// Regression: such an upload failed.
+test("an upload leaves out Surehaul's own files, and says so once", () =>
+  inWindow({ data: {} }, async ({ server, page }) => {
+    const { ended, leftOut, total } = await page.evaluate(async () => {
+      const { tools, jobs } = window;
+      for (const own of ['.haul/sums/one', '.haul-part-x', 'deep/.Haul/sums/x', 'deep/.HAUL-x/y', 'only/.haul/sums/z']) {
+        await tools.plant(`album/${own}`, 1, 10);
+      }
+      await tools.plant('album/deep/.haulier', 2, 20);
+      const named = (path) => ({ file: tools.file('x', 1, 10), path });
+      const roots = [await tools.directory('album'), named('dropped/.haul/sums/x'), named('dropped/x'), { path: 'dropped/.haul-y' }, named('.haul-x')];
+      const job = jobs.upload({ roots, root: 0, to: 'in', title: 'album' });
+      const texts = [];
+      job.addEventListener('change', () => texts.push(job.leftOut));
+      return { ended: await tools.ended(job), leftOut: [...new Set(texts)], total: job.total };
+    });
+    assert.deepEqual(ended, { ok: true, done: 2, same: 0, failed: 0, level: 'durable', text: '', failures: [] });
+    assert.deepEqual(digests(server.roots.data), { 'in/album/deep/.haulier': sha256(bytes(2, 20)), 'in/dropped/x': sha256(bytes(1, 10)) });
+    assert.deepEqual(total, { files: 2, bytes: 30, isWhole: true });
+    // A folder without anything else is created.
+    assert.deepEqual(readdirSync(join(server.roots.data, 'in/album')).sort(), ['deep', 'only']);
+    const [named] = leftOut.filter((path) => path !== '');
+    assert.match(named, /^album\/(.*\/)?\.haul/i);
+    assert.equal(leftOut.filter((path) => path !== '').length, 1);
+    assert.equal(await page.locator('.job-left-out').textContent(), `${named}: Surehaul's own files (.haul and .haul-*) are left out`);
+    assert.ok(await page.locator('.job-left-out').isVisible());
+    await shot(page, 'left-out');
   }));
 
 test('a root for writing takes uploads, and a root for reading refuses them', () =>
