@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { readdirSync } from 'node:fs';
+import { readdirSync, statSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { inWindows } from './jobs-world.mjs';
@@ -130,6 +130,31 @@ test("an upload leaves out Surehaul's own files, and says so once", () =>
     assert.ok(await page.locator('.job-left-out').isVisible());
     await shot(page, 'left-out');
   }));
+
+// Regression: files were 0644 and folders 0700, whatever the umask of the server.
+for (const umask of ['027', '002', '077']) {
+  test(`files and folders of an upload follow the umask ${umask} of the server`, () =>
+    inWindow({ data: {} }, async ({ server, page }) => {
+      const ended = await page.evaluate(async () => {
+        const { tools, jobs } = window;
+        await tools.plant('album/deep/one', 1, 10);
+        await tools.directory('album/empty');
+        return tools.ended(jobs.upload({ roots: [await tools.directory('album'), tools.file('single', 2, 5_000_000)], root: 0, to: 'in/new', title: 'modes' }));
+      });
+      assert.equal(ended.ok, true, JSON.stringify(ended));
+      const found = Object.fromEntries(readdirSync(server.roots.data, { recursive: true }).map((name) => [name, statSync(join(server.roots.data, name)).mode & 0o7777]));
+      const [folder, file] = [0o777, 0o666].map((mode) => mode & ~Number.parseInt(umask, 8));
+      assert.deepEqual(found, {
+        in: folder,
+        'in/new': folder,
+        'in/new/album': folder,
+        'in/new/album/deep': folder,
+        'in/new/album/deep/one': file,
+        'in/new/album/empty': folder,
+        'in/new/single': file,
+      });
+    }, { side: { within: ['sh', '-c', `umask ${umask} && exec "$@"`, 'sh'] } }));
+}
 
 test('a root for writing takes uploads, and a root for reading refuses them', () =>
   inWindow({ drop: { access: 'write' }, shelf: { access: 'read' } }, async ({ server, page }) => {

@@ -116,12 +116,12 @@ export async function startJobs(page, code = null) {
 
 /**
  * Returns a function that runs a test with a server and a window of its own. Without flows, a test
- * can hold back and change the requests of an upload.
+ * can hold back and change the requests of an upload. `side` is that of `Server.start`.
  * @param {() => import('playwright-core').Browser} browser
  * @param {{prepare?: (context: import('playwright-core').BrowserContext) => Promise<unknown>}} [options]
  */
-export const inWindows = (browser, { prepare } = {}) => async (shares, work, { hasFlows = true } = {}) => {
-  const server = await Server.start(shares);
+export const inWindows = (browser, { prepare } = {}) => async (shares, work, { hasFlows = true, side = {} } = {}) => {
+  const server = await Server.start(shares, side);
   const visitor = await Visitor.create(browser());
   try {
     await prepare?.(visitor.context);

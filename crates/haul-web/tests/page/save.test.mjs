@@ -219,6 +219,57 @@ test('the service worker controls no page, and answers an address once', () =>
     assert.deepEqual([scopes, hasController, status], [['/save/'], false, 401]);
   }));
 
+/** Returns a heap snapshot of a page. @param {import('playwright-core').Page} page */
+async function heapOfPage(page) {
+  const session = await page.context().newCDPSession(page);
+  let text = '';
+  session.on('HeapProfiler.addHeapSnapshotChunk', ({ chunk }) => {
+    text += chunk;
+  });
+  await session.send('HeapProfiler.takeHeapSnapshot');
+  await session.detach();
+  return text;
+}
+
+/** Returns a heap snapshot of the only service worker. */
+async function heapOfServiceWorker() {
+  const session = await browser.newBrowserCDPSession();
+  const { targetInfos } = await session.send('Target.getTargets');
+  const [{ targetId }, ...others] = targetInfos.filter(({ type }) => type === 'service_worker');
+  assert.deepEqual(others, []);
+  const { sessionId } = await session.send('Target.attachToTarget', { targetId, flatten: false });
+  let text = '';
+  const isTaken = new Promise((resolve) => session.on('Target.receivedMessageFromTarget', ({ message }) => {
+    const { id, method, params } = JSON.parse(message);
+    text += method === 'HeapProfiler.addHeapSnapshotChunk' ? params.chunk : '';
+    if (id === 1) {
+      resolve(undefined);
+    }
+  }));
+  const message = JSON.stringify({ id: 1, method: 'HeapProfiler.takeHeapSnapshot' });
+  await session.send('Target.sendMessageToTarget', { sessionId, message });
+  await isTaken;
+  await session.detach();
+  return text;
+}
+
+test('the service worker holds no token of a session', () =>
+  inWindow({ data: {} }, async (world) => {
+    const { page, lanes } = world;
+    const { job } = await startHeld(world);
+    const token = await page.evaluate(() => sessionStorage.getItem('haul-token'));
+    assert.match(token, /^[0-9a-f]{64}$/);
+    const [ofPage, ofWorker] = [await heapOfPage(page), await heapOfServiceWorker()];
+    // A snapshot has the texts of its thread.
+    assert.ok(ofPage.includes(token) && ofWorker.includes('long'));
+    assert.ok(!ofWorker.includes(token));
+    const kept = await page.evaluate(async () => JSON.stringify([await caches.keys(), { ...localStorage }]));
+    assert.ok(!kept.includes(token), kept);
+    await page.evaluate((job) => job.pause(), job);
+    lanes.release();
+    await ended(page, job);
+  }));
+
 test('without folders and storage, F5 adds files to the downloads of the browser', async () => {
   const server = await Server.start({ data: {} });
   const visitor = await Visitor.create(browser);
