@@ -56,8 +56,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     pub(crate) waybill: Option<OsString>,
     /// Accept files whose bytes changed although their size and time are those of an earlier
-    /// section of the waybill; without this option they are reported as rotted, and keep their
-    /// digests.
+    /// section of the waybill, or of digests that an earlier --store left with them; without this
+    /// option they are reported as rotted, and keep their digests.
     #[arg(long)]
     pub(crate) accept_changes: bool,
     /// Also keep digests of leaves of SIZE in the waybill, for `haul verify --locate` (a power of

@@ -207,7 +207,7 @@ fn print_all(
         (WalkTag::File(path), Outcome::Done(_))
             if job.store.as_ref().is_some_and(|order| order.is_own(&path)) => {}
         (WalkTag::File(path), Outcome::Done(mut sums)) => {
-            let aside = store.as_ref().map(|_| sums.clone());
+            let mut aside = store.as_ref().map(|_| sums.clone());
             if let Some(receipt) = &receipt {
                 match receipt.add(&path, &mut sums, stop) {
                     Ok(AddOutcome::Written) => {}
@@ -220,6 +220,8 @@ fn print_all(
                     Ok(AddOutcome::Rotted) => {
                         well = false;
                         out.complain_of(&path, ROTTED);
+                        // Digests that the waybill does not accept are not stored either.
+                        aside = None;
                     }
                     Err(error) => {
                         well = false;

@@ -115,8 +115,10 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<SumJob, String> {
     if leaf.is_some() && args.waybill.is_none() {
         return Err("--leaf needs --waybill FILE, which stores the leaf digests".to_owned());
     }
-    if args.accept_changes && args.waybill.is_none() {
-        return Err("--accept-changes needs --waybill FILE, whose digests it replaces".to_owned());
+    if args.accept_changes && args.waybill.is_none() && args.store.is_none() {
+        return Err(
+            "--accept-changes needs --waybill FILE or --store FORM, whose digests it replaces".to_owned()
+        );
     }
     let mut waybill = args
         .waybill
@@ -126,9 +128,12 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<SumJob, String> {
         request.accepts_changes = args.accept_changes;
     }
     let store = args.store.filter(|form| form != "waybill");
-    let store = store
+    let mut store = store
         .map(|form| StoreRequest::resolve(&form, &files, is_part, settings.object, &asked, &mut recipe))
         .transpose()?;
+    if let Some(request) = &mut store {
+        request.accepts_changes = args.accept_changes;
+    }
     let recipe = Arc::new(recipe);
     let (recurse, progress) = (args.recursive, args.progress);
     let shown = PrintJob {

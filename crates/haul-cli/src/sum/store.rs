@@ -20,6 +20,8 @@ pub(crate) struct StoreRequest {
     root: Root,
     /// Requested digests; the store may keep one more.
     shown: Vec<Algorithm>,
+    /// True if new digests replace earlier ones of a file of the same size and time.
+    pub(super) accepts_changes: bool,
 }
 
 /// Digests of a file for the store, saved before other consumers take parts of them.
@@ -93,11 +95,11 @@ impl StoreRequest {
             recipe.algorithms.insert(0, Algorithm::Blake3);
             recipe.form = Form::Objects { size: object, sample: None };
         }
-        Ok(StoreRequest { form, root, shown: asked.to_vec() })
+        Ok(StoreRequest { form, root, shown: asked.to_vec(), accepts_changes: false })
     }
 
     pub(super) fn open(&self) -> Result<Store, StoreError> {
-        Store::open(self.form, &self.root)
+        Store::open(self.form, &self.root, self.accepts_changes)
     }
 
     /// Returns true if a file is part of the store itself, which is not hashed.

@@ -266,6 +266,64 @@ fn links_in_place_of_the_store_are_neither_followed_nor_removed() {
     assert!(fs::symlink_metadata(dir.join("data/.haul")).unwrap().is_symlink());
 }
 
+/// Regression: a second job silently replaced the stored digests of files that had rotted, in the
+/// same form, or by those of a form that takes precedence.
+#[test]
+fn bytes_that_changed_without_a_trace_keep_their_stored_digests() {
+    let Some(room) = shared_dir(FsKind::Ext4) else { return };
+    let forms = ["xattr", "tree", "xrootd", "eos"];
+    for (first, second) in forms.iter().flat_map(|first| forms.map(|second| (first, second))) {
+        let dir = tempfile::tempdir_in(&room).unwrap();
+        let dir = dir.path();
+        tree(dir);
+        store(dir, first);
+        let rotten = [("small", 99), ("big", 70_000)];
+        rotten.iter().for_each(|(name, at)| rot(&dir.join("data").join(name), *at));
+        let found = verify(dir);
+        assert_eq!((found.0, found.1.len()), (Some(1), 2), "{first}");
+        let option = format!("--store={second}");
+        let again = [&STORE[..], &[&option, "data"]].concat();
+        for _ in 0..2 {
+            let ran = run(dir, &again);
+            assert_eq!(ran.status, Some(1), "{first}, {second}: {ran:?}");
+            for (name, _) in rotten {
+                let is_it = |line: &&str| line.contains(&format!("data/{name}: rotted: "));
+                assert_eq!(ran.err.lines().filter(is_it).count(), 1, "{first}, {second}: {ran:?}");
+            }
+            assert_eq!(ran.err.lines().count(), 2, "{first}, {second}: {ran:?}");
+            assert_eq!(ran.err.matches("--accept-changes").count(), 2, "{ran:?}");
+            assert_eq!(verify(dir), found, "{first}, {second}");
+        }
+        good(dir, &[&again[..], &["--accept-changes"]].concat());
+        assert_eq!(verify(dir), (Some(0), vec![]), "{first}, {second}");
+        good(dir, &again);
+        // A change with a new time needs no consent, if the form has the time.
+        let small = dir.join("data/small");
+        fs::write(&small, "another").unwrap();
+        let later = fs::metadata(&small).unwrap().modified().unwrap() + std::time::Duration::from_secs(9);
+        OpenOptions::new().write(true).open(&small).unwrap().set_modified(later).unwrap();
+        assert_eq!(run(dir, &again).status, Some(i32::from(*second == "eos")), "{first}, {second}");
+    }
+}
+
+/// Digests that contradict the waybill of the same job are not stored either.
+#[test]
+fn digests_that_a_waybill_refuses_are_not_stored() {
+    let Some(room) = shared_dir(FsKind::Ext4) else { return };
+    let dir = tempfile::tempdir_in(&room).unwrap();
+    let dir = dir.path();
+    tree(dir);
+    good(dir, &["sum", "-r", "--waybill=w", "data"]);
+    rot(&dir.join("data/small"), 9);
+    let both = ["sum", "-r", "--waybill=w", "--store=xattr", "data"];
+    let ran = run(dir, &both);
+    assert_eq!((ran.status, ran.err.matches("data/small: rotted: ").count()), (Some(1), 1), "{ran:?}");
+    assert_eq!(attribute(&dir.join("data/small"), "user.surehaul.sums"), None);
+    assert!(attribute(&dir.join("data/big"), "user.surehaul.sums").is_some());
+    good(dir, &[&both[..], &["--accept-changes"]].concat());
+    assert_eq!(verify(dir), (Some(0), vec![]));
+}
+
 /// Regression: digests of a file with mode 0600 could be read by all users.
 #[test]
 fn stored_digests_have_no_more_readers_than_their_files() {

@@ -1,13 +1,14 @@
 //! Digests in extended attributes.
 
-use super::StoredFileInfo;
+use super::{FindError, StoredFileInfo};
 use crate::waybill::moment;
 use haul_log::stored::xrootd::XrootdValue;
 use haul_log::stored::{STORED_BYTES_MAX, Stored, eos, xrootd};
 use haul_log::waybill::Moment;
 use haul_sys::Stat;
-use haul_sys::metadata::{Place, get_xattr, remove_xattr, set_xattr};
+use haul_sys::metadata::{Place, get_xattr, list_xattrs, remove_xattr, set_xattr};
 use std::ffi::CString;
+use std::fmt::Display;
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -47,12 +48,29 @@ impl SetError {
     }
 }
 
-/// Replaces the stored value. The first piece is removed first and written last, so that an
-/// incomplete value is not a value.
-pub(super) fn set(file: &OwnedFd, value: &[u8]) -> Result<(), SetError> {
+/// Returns the names of the attributes of a file with stored digests, in any form.
+pub(super) fn names(file: &OwnedFd) -> io::Result<Vec<CString>> {
+    let mut names = list_xattrs(Place::file(file))?;
+    names.retain(|name| super::is_attribute(name.to_bytes()));
+    Ok(names)
+}
+
+/// Removes the listed attributes of the forms that take precedence over others: all but that of
+/// EOS.
+pub(super) fn remove(file: &OwnedFd, names: &[CString]) -> io::Result<()> {
+    let eos = eos::VALUE_ATTRIBUTE.as_bytes();
+    let mut removed = names.iter().filter(|name| !name.to_bytes().starts_with(eos));
+    removed.try_for_each(|name| remove_xattr(Place::file(file), name).map(drop))
+}
+
+/// Replaces the stored value of a file with these attributes. The first piece is removed first and
+/// written last, so that an incomplete value is not a value.
+pub(super) fn set(file: &OwnedFd, names: &[CString], value: &[u8]) -> Result<(), SetError> {
     let place = Place::file(file);
     let failed = |error| SetError::of(error, value.len());
-    clear(file).map_err(failed)?;
+    if !names.is_empty() {
+        clear(file).map_err(failed)?;
+    }
     for (number, piece) in value.chunks(PIECE_BYTES).enumerate().rev() {
         if let Err(error) = set_xattr(place, &name(number), piece) {
             // Remove the incomplete value. An error of the removal is less important than the first
@@ -141,16 +159,16 @@ fn c_name(name: &str) -> CString {
 }
 
 /// Returns the digests that XRootD or EOS stored. XRootD's values for another modification time are
-/// used only if there are no others. The error is a message for the user.
-pub(super) fn get_foreign(file: &OwnedFd, facts: &Stat) -> Result<Option<Stored>, String> {
-    let unread =
-        |error: io::Error| format!("cannot read the stored checksum: {}", crate::sum::reason(&error));
+/// used only if there are no others.
+pub(super) fn get_foreign(file: &OwnedFd, facts: &Stat) -> Result<Option<Stored>, FindError> {
+    let unread = |source| FindError::Read { what: "checksum", source };
+    let flawed = |name: &str, flaw: &dyn Display| FindError::Flawed(format!("{name}: {flaw}"));
     let mut found: Option<Stored> = None;
     for algorithm in xrootd::algorithms() {
         let named = xrootd::name_of(algorithm).unwrap_or_default();
         let attribute = format!("{}{named}", xrootd::ATTRIBUTE_PREFIX);
         let Some(bytes) = one(file, &c_name(&attribute)).map_err(unread)? else { continue };
-        let value = XrootdValue::decode(algorithm, &bytes).map_err(|flaw| format!("{attribute}: {flaw}"))?;
+        let value = XrootdValue::decode(algorithm, &bytes).map_err(|flaw| flawed(&attribute, &flaw))?;
         let (is, was) = (moment(facts), value.mtime);
         // XRootD stores whole seconds.
         let mtime = if is.sec == was { is } else { Moment { sec: was, nsec: 0 } };
@@ -165,7 +183,7 @@ pub(super) fn get_foreign(file: &OwnedFd, facts: &Stat) -> Result<Option<Stored>
     }
     let Some(value) = one(file, &c_name(eos::VALUE_ATTRIBUTE)).map_err(unread)? else { return Ok(None) };
     let Some(kind) = one(file, &c_name(eos::TYPE_ATTRIBUTE)).map_err(unread)? else { return Ok(None) };
-    let digest = eos::decode(&kind, &value).map_err(|flaw| format!("{}: {flaw}", eos::VALUE_ATTRIBUTE))?;
+    let digest = eos::decode(&kind, &value).map_err(|flaw| flawed(eos::VALUE_ATTRIBUTE, &flaw))?;
     // EOS stores no time with a value, so the value counts for the file's current time.
     Ok(Some(Stored { size: facts.size, mtime: moment(facts), digests: vec![digest], objects: None }))
 }

@@ -8,7 +8,7 @@ pub use tree::HIDDEN;
 
 use crate::copy::quote;
 use crate::sum::reason;
-use crate::waybill::{ObjectSums, Root, moment};
+use crate::waybill::{ObjectSums, Root, differ, moment};
 use attributes::SetError;
 use haul_digest::{Algorithm, Digest};
 use haul_log::stored::{Stored, StoredObjects, eos, xrootd};
@@ -18,7 +18,7 @@ use haul_sys::open::open_source_at;
 use haul_sys::stat::stat_fd;
 use haul_sys::{CWD, Follow, Stat, cache};
 use parking_lot::Mutex;
-use std::ffi::{OsStr, OsString};
+use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use thiserror::Error;
@@ -41,7 +41,12 @@ pub enum Form {
 #[derive(Debug)]
 pub struct Store {
     form: Form,
+    /// Hierarchy that is written, if the digests go into files.
     tree: Option<Tree>,
+    /// Lookup of the digests that an earlier job stored, in any form.
+    earlier: Finder,
+    /// True if new digests replace earlier ones of a file of the same size and time.
+    accepts_changes: bool,
     /// One file for each device whose file system is synced as a whole at the end.
     unsynced: Mutex<Vec<(u64, OwnedFd)>>,
 }
@@ -68,6 +73,16 @@ pub enum StoreError {
     /// The file is no longer the one that was hashed.
     #[error("cannot store the digests: the file changed since it was read; run the command again")]
     Changed,
+    /// The digests that an earlier job stored cannot be read.
+    #[error("cannot read the earlier stored digests: {}; no digests were stored", reason(.0))]
+    Earlier(#[source] io::Error),
+    /// The earlier stored digests are those of other bytes, at the same size and time. They stay in
+    /// force.
+    #[error(
+        "rotted: the size and the time are those of the stored digests, and the digest is not; \
+         the file keeps the earlier digests; to replace them, use --accept-changes"
+    )]
+    Rotted,
     /// The file system does not support user attributes.
     #[error(
         "cannot store the digests: this file system has no extended attributes; use --store=tree or --waybill"
@@ -123,14 +138,17 @@ impl Form {
 }
 
 impl Store {
-    /// Opens a store for the digests of files below `root`.
+    /// Opens a store for the digests of files below `root`. With `accepts_changes`, new digests
+    /// replace earlier ones of a file of the same size and time.
     ///
     /// # Errors
-    /// Returns [`StoreError::Hidden`] if the hidden directory cannot be created.
-    pub fn open(form: Form, root: &Root) -> Result<Store, StoreError> {
+    /// Returns [`StoreError::Hidden`] if the hidden directory cannot be created, and
+    /// [`StoreError::Earlier`] if an existing one cannot be opened.
+    pub fn open(form: Form, root: &Root, accepts_changes: bool) -> Result<Store, StoreError> {
         let failed = |source| StoreError::Hidden(root.as_os_str().to_owned(), source);
+        let earlier = Finder::new(root.as_os_str()).map_err(StoreError::Earlier)?;
         let tree = (form == Form::Tree).then(|| Tree::make(root.as_os_str()).map_err(failed)).transpose()?;
-        Ok(Store { form, tree, unsynced: Mutex::default() })
+        Ok(Store { form, tree, earlier, accepts_changes, unsynced: Mutex::default() })
     }
 
     /// Stores the digests of a file; `found` is the name that was opened, `path` the path below the
@@ -139,14 +157,24 @@ impl Store {
     /// The digests are durable after [`Store::close`] returns.
     ///
     /// # Errors
-    /// Returns a [`StoreError`] if the digests were not stored. The file then has neither new
-    /// digests nor old ones that could be mistaken for new.
+    /// Returns [`StoreError::Rotted`] if the file keeps earlier digests of other bytes. After
+    /// another [`StoreError`] the file has neither new digests nor old ones that could be mistaken
+    /// for new.
     pub fn put(&self, found: &OsStr, path: &RelPath, known: &StoredFileInfo<'_>) -> Result<(), StoreError> {
         let file = open_source_at(CWD, found, Follow::Yes, false).map_err(StoreError::Open)?;
         let now = stat_fd(&file).map_err(StoreError::Open)?;
         let same = now.identity() == known.facts.identity() && now.size == known.facts.size;
         if !same || now.mtime != known.facts.mtime {
             return Err(StoreError::Changed);
+        }
+        let names = attributes::names(&file).map_err(StoreError::Earlier)?;
+        let is_first = names.is_empty() && !self.earlier.has_tree();
+        let earlier = if is_first { None } else { self.find_earlier(&file, &now, path)? };
+        if earlier.is_some_and(|earlier| known.contradicts(&earlier)) {
+            if !self.accepts_changes {
+                return Err(StoreError::Rotted);
+            }
+            self.remove(&file, &names, path)?;
         }
         let whole = |taken: SetError| match taken {
             SetError::NoAttributes => StoreError::NoAttributes,
@@ -157,12 +185,32 @@ impl Store {
             (Form::Tree, Some(tree)) => {
                 return tree.put(path, &now, &known.stored().encode()).map_err(StoreError::Tree);
             }
-            (Form::Xattr | Form::Tree, _) => attributes::set(&file, &known.stored().encode()),
+            (Form::Xattr | Form::Tree, _) => attributes::set(&file, &names, &known.stored().encode()),
             (Form::Xrootd, _) => attributes::set_xrootd(&file, known),
             (Form::Eos, _) => attributes::set_eos(&file, known),
         }
         .map_err(whole)?;
         self.note(file, now.dev)
+    }
+
+    /// Returns the digests that `verify` uses for a file. Damaged ones do not count.
+    fn find_earlier(
+        &self,
+        file: &OwnedFd,
+        facts: &Stat,
+        path: &RelPath,
+    ) -> Result<Option<Stored>, StoreError> {
+        match self.earlier.find(file, facts, path) {
+            Ok(found) => Ok(found),
+            Err(FindError::Flawed(_)) => Ok(None),
+            Err(FindError::Read { source, .. }) => Err(StoreError::Earlier(source)),
+        }
+    }
+
+    /// Removes the earlier digests of a file in the forms that could take precedence over new ones.
+    fn remove(&self, file: &OwnedFd, names: &[CString], path: &RelPath) -> Result<(), StoreError> {
+        attributes::remove(file, names).map_err(StoreError::Attribute)?;
+        self.earlier.tree.as_ref().map_or(Ok(()), |tree| tree.remove(path)).map_err(StoreError::Tree)
     }
 
     /// Records the file system of a file with new attributes. If that file system cannot be synced
@@ -184,7 +232,8 @@ impl Store {
     /// # Errors
     /// Returns [`StoreError::Sync`] if a sync fails.
     pub fn close(self) -> Result<(), StoreError> {
-        if let Some(tree) = &self.tree {
+        let removed_from = self.earlier.tree.as_ref().filter(|_| self.accepts_changes);
+        if let Some(tree) = self.tree.as_ref().or(removed_from) {
             tree.sync().map_err(StoreError::Sync)?;
         }
         let unsynced = self.unsynced.into_inner();
@@ -193,6 +242,13 @@ impl Store {
 }
 
 impl StoredFileInfo<'_> {
+    /// Returns true if the earlier digests are those of other bytes, at the same size and
+    /// modification time.
+    fn contradicts(&self, earlier: &Stored) -> bool {
+        let is_same = (earlier.size, earlier.mtime) == (self.facts.size, moment(self.facts));
+        is_same && differ(&earlier.digests, self.digests)
+    }
+
     fn stored(&self) -> Stored {
         let objects = self.objects.filter(|objects| objects.len() > 1).map(|objects| StoredObjects {
             size: objects.size(),
@@ -201,6 +257,22 @@ impl StoredFileInfo<'_> {
         let (size, mtime) = (self.facts.size, moment(self.facts));
         Stored { size, mtime, digests: self.digests.to_vec(), objects }
     }
+}
+
+/// Reason why the digests stored with a file cannot be used.
+#[derive(Debug, Error)]
+pub(crate) enum FindError {
+    /// They cannot be read.
+    #[error("cannot read the stored {what}: {}", reason(source))]
+    Read {
+        /// Kind of the stored values.
+        what: &'static str,
+        /// Error of the kernel.
+        source: io::Error,
+    },
+    /// They are damaged, or of an unsupported form.
+    #[error("{0}")]
+    Flawed(String),
 }
 
 /// Lookup of the digests stored with files below a root.
@@ -222,14 +294,17 @@ impl Finder {
     ///
     /// This project's formats take precedence. If both exist, the one with the file's current
     /// modification time counts, else the later one. A damaged one is ignored if the other has the
-    /// file's current modification time. The error is a message for the user.
+    /// file's current modification time.
+    ///
+    /// # Errors
+    /// Returns a [`FindError`] if the digests cannot be used.
     pub(crate) fn find(
         &self,
         file: &OwnedFd,
         facts: &Stat,
         path: &RelPath,
-    ) -> Result<Option<Stored>, String> {
-        let unread = |error: io::Error| format!("cannot read the stored digests: {}", reason(&error));
+    ) -> Result<Option<Stored>, FindError> {
+        let unread = |source| FindError::Read { what: "digests", source };
         let mut all = Vec::new();
         all.extend(attributes::get(file).map_err(unread)?);
         if let Some(tree) = &self.tree {
@@ -253,7 +328,7 @@ impl Finder {
         match (best, flawed) {
             (Some(best), None) => Ok(Some(best)),
             (Some(best), Some(_)) if is_of_now(&best) => Ok(Some(best)),
-            (_, Some(flaw)) => Err(flaw),
+            (_, Some(flaw)) => Err(FindError::Flawed(flaw)),
             (None, None) => attributes::get_foreign(file, facts),
         }
     }

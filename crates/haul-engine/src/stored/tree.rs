@@ -64,7 +64,9 @@ impl Tree {
         let root = open_root(root)?;
         let Some(hidden) = open(&root, HIDDEN)? else { return Ok(None) };
         let sums = open(&hidden, SUMS)?;
-        Ok(sums.map(|sums| Tree { root, hidden, sums, synced_at_end: None }))
+        let readable_sums = sums.as_ref().filter(|_| syncs_as_a_whole(&root)).map(readable);
+        let synced_at_end = readable_sums.and_then(Result::ok);
+        Ok(sums.map(|sums| Tree { root, hidden, sums, synced_at_end }))
     }
 
     /// Syncs everything that was stored, if that is done at the end.
@@ -107,12 +109,27 @@ impl Tree {
         }
     }
 
-    /// Returns the bytes stored for a file; `None` if there are none.
-    pub(super) fn get(&self, path: &RelPath) -> io::Result<Option<Vec<u8>>> {
+    /// Removes the bytes stored for a file, if there are any.
+    pub(super) fn remove(&self, path: &RelPath) -> io::Result<()> {
+        let (place, name) = self.place(path);
+        let removed = place.and_then(|place| {
+            unlink_at(&place, name)?;
+            if self.synced_at_end.is_some() { Ok(()) } else { sync_names(&place) }
+        });
+        removed.or_else(|error| if is_no_directory(&error) { Ok(()) } else { Err(error) })
+    }
+
+    /// Returns the directory with the bytes stored for a file, and their name in it.
+    fn place<'a>(&self, path: &'a RelPath) -> (io::Result<OwnedFd>, &'a OsStr) {
         let (dirs, name) = parts(path);
         let dirs: Vec<&[u8]> = dirs.iter().map(|dir| dir.as_bytes()).collect();
-        let opened = open_place_beneath(&self.sums, OsStr::from_bytes(&dirs.join(&b'/')), Follow::Yes)
-            .and_then(|place| open_source_at(&place, name, Follow::No, false));
+        (open_place_beneath(&self.sums, OsStr::from_bytes(&dirs.join(&b'/')), Follow::Yes), name)
+    }
+
+    /// Returns the bytes stored for a file; `None` if there are none.
+    pub(super) fn get(&self, path: &RelPath) -> io::Result<Option<Vec<u8>>> {
+        let (place, name) = self.place(path);
+        let opened = place.and_then(|place| open_source_at(&place, name, Follow::No, false));
         let file = match opened {
             Ok(file) => file,
             Err(error) if is_no_directory(&error) => return Ok(None),

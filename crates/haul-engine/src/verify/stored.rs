@@ -142,7 +142,8 @@ impl StoredFiles {
         if facts.kind != FileKind::Regular {
             return Err(VerdictKind::NoDigest);
         }
-        let found = self.finder.find(&file, &facts, &expected.entry.path).map_err(VerdictKind::Unreadable)?;
+        let found = self.finder.find(&file, &facts, &expected.entry.path);
+        let found = found.map_err(|error| VerdictKind::Unreadable(error.to_string()))?;
         let stored = found.ok_or(VerdictKind::NoDigest)?;
         if stored.size != facts.size {
             return Err(VerdictKind::Modified(Change::Size { was: stored.size, is: facts.size }));

@@ -13,7 +13,7 @@
 
 use super::known::read_file;
 use super::{LeafStore, LeafSums, ObjectSums};
-use haul_digest::{Algorithm, digest};
+use haul_digest::{Algorithm, Digest, digest};
 use haul_log::waybill::{Content, Entry, Kind, MARK_BYTES, Mark, Reader, Record, RelPath};
 use haul_model::{LeafSize, ObjectSize};
 use haul_sys::transfer;
@@ -43,6 +43,12 @@ pub(super) struct EarlierEntries {
     slots: u64,
     /// Store for the leaves that are copied from an earlier section.
     leaves: Option<Arc<LeafStore>>,
+}
+
+/// Returns true if two versions of a file have digests of the same algorithm that are not equal.
+pub(crate) fn differ(was: &[Digest], is: &[Digest]) -> bool {
+    let differs = |was: &Digest| is.iter().any(|is| is.algorithm() == was.algorithm() && is != was);
+    was.iter().any(differs)
 }
 
 /// Content of an entry to write.
@@ -126,8 +132,8 @@ impl EarlierEntries {
     pub(super) fn contradicts(&self, new: &Entry) -> io::Result<bool> {
         let Some((old, _)) = self.find(&new.path)? else { return Ok(false) };
         let (Kind::File(was), Kind::File(is)) = (&old.kind, &new.kind) else { return Ok(false) };
-        let differs = is.digests.iter().any(|is| was.digest(is.algorithm()).is_some_and(|was| was != *is));
-        Ok(differs && was.size == is.size && old.mtime == new.mtime)
+        let is_same = was.size == is.size && old.mtime == new.mtime;
+        Ok(is_same && differ(&was.digests, &is.digests))
     }
 
     /// Adds to the entry of a file with unchanged bytes the digests that only the earlier entry

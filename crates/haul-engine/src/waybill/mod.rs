@@ -11,6 +11,7 @@ mod reuse;
 mod writer;
 
 pub(crate) use cut_off::any_state;
+pub(crate) use earlier::differ;
 pub(crate) use facts::moment;
 pub use facts::{FileFacts, Named, Root, file_entry, name_entry};
 pub(crate) use hashing::{ObjectHasher, StreamSums};
