@@ -4,18 +4,20 @@
 use super::{Fixture, RunResult, bytes};
 use haul_lab::faults::FaultFs;
 use haul_lab::needs::{Need, met_or_skip};
+use haul_sys::metadata::{Place, get_xattr, set_xattr};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 /// Name and rules of each file system.
-const ODD: [(&str, &str); 8] = [
+const ODD: [(&str, &str); 9] = [
     ("names decomposed", "* name .. decompose"),
     ("names decomposed, case ignored", "* name .. decompose\n* name .. fold"),
     ("trailing dots dropped, case ignored", "* name .. fold\n* name .. trim"),
     ("whole seconds", "* stat .. coarse 1000"),
     ("two seconds", "* stat .. coarse 2000"),
     ("inode numbers change with each listing", "* list .. renumber"),
+    ("false holes", "* seek .. hole"),
     ("no ftruncate beyond the end", "* extend .. errno EPERM"),
     ("no space is reserved", "* allocate .. errno ENOTSUP\n* seek .. errno ENOSYS"),
 ];
@@ -70,38 +72,111 @@ fn run(fixture: &Fixture, command: &str, from: &str, to: &str) -> RunResult {
     }
 }
 
+/// Copies from or to a file system with these rules, `runs` times. Returns what is wrong.
+fn copies(command: &str, is_sink: bool, (name, rules): (&str, &str), runs: u32) -> Result<(), String> {
+    let fixture = Fixture::new();
+    let store = tempfile::tempdir().unwrap();
+    fs::create_dir(fixture.path("view")).unwrap();
+    fs::create_dir(fixture.path("plain")).unwrap();
+    let faults = FaultFs::mount(store.path(), &fixture.path("view"), rules.parse().unwrap()).unwrap();
+    let (from, to) = if is_sink { ("plain", "view") } else { ("view", "plain") };
+    build(&fixture.path(&format!("{from}/tree")));
+    let expected = contents(&fixture.path(&format!("{from}/tree")));
+    assert_eq!(expected.values().map(Vec::len).sum::<usize>(), FILES.iter().map(|(_, len)| len).sum());
+    for number in 0..runs {
+        let ended = run(&fixture, command, &format!("{from}/tree"), to);
+        let tree = fixture.path(&format!("{to}/tree"));
+        let arrived = tree.exists().then(|| contents(&tree));
+        if ended.status != Some(0) || arrived.as_ref() != Some(&expected) {
+            let names = arrived.map(|files| files.into_keys().collect::<Vec<_>>());
+            return Err(format!("{command} {from} {name}, run {number}: {ended:#?} {names:?}"));
+        }
+    }
+    faults.close();
+    Ok(())
+}
+
+/// Returns what is wrong with the copies by commands, each with its number of runs, from and to each
+/// of these file systems.
+fn wrong_of(odd: &[(&str, &str)], commands: &[(&str, u32)]) -> Vec<String> {
+    let each = odd.iter().flat_map(|odd| commands.iter().map(move |command| (*odd, *command)));
+    let copied = each
+        .flat_map(|(odd, (command, runs))| [true, false].map(|is_sink| copies(command, is_sink, odd, runs)));
+    copied.filter_map(Result::err).collect()
+}
+
 #[test]
 fn every_command_copies_from_and_to_odd_file_systems() {
     if !met_or_skip(&[Need::Fuse]) {
         return;
     }
-    let mut wrong = Vec::new();
-    for (name, rules) in ODD {
-        for command in ["cp", "send", "fetch", "mv"] {
-            for is_sink in [true, false] {
-                let fixture = Fixture::new();
-                let store = tempfile::tempdir().unwrap();
-                fs::create_dir(fixture.path("view")).unwrap();
-                fs::create_dir(fixture.path("plain")).unwrap();
-                let view = fixture.path("view");
-                let faults = FaultFs::mount(store.path(), &view, rules.parse().unwrap()).unwrap();
-                let (from, to) = if is_sink { ("plain", "view") } else { ("view", "plain") };
-                build(&fixture.path(&format!("{from}/tree")));
-                let expected = contents(&fixture.path(&format!("{from}/tree")));
-                let runs = if command == "mv" { 1 } else { 2 };
-                for number in 0..runs {
-                    let ended = run(&fixture, command, &format!("{from}/tree"), to);
-                    let tree = fixture.path(&format!("{to}/tree"));
-                    let arrived = tree.exists().then(|| contents(&tree));
-                    if ended.status != Some(0) || arrived.as_ref() != Some(&expected) {
-                        let names = arrived.map(|files| files.into_keys().collect::<Vec<_>>());
-                        wrong.push(format!("{command} {from} {name}, run {number}: {ended:#?} {names:?}"));
-                        break;
-                    }
-                }
-                faults.close();
-            }
-        }
-    }
+    let wrong = wrong_of(&ODD, &[("cp", 2), ("send", 2), ("fetch", 2), ("mv", 1)]);
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// `mv` keeps such a source: its length is not that of the copy.
+#[test]
+fn files_without_a_length_are_copied_from_and_to_their_file_system() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let odd = ("length 0 reported", "* stat .. empty");
+    let wrong = wrong_of(&[odd], &[("cp", 2), ("send", 2), ("fetch", 2)]);
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A file whose attribute does not fit fails, and nothing looks like a complete file of its name.
+/// All others arrive, and a later run without the limit completes the job.
+#[test]
+fn attributes_that_do_not_fit_fail_their_file_alone() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    for (errno, command) in ["ENOSPC", "EDQUOT", "E2BIG", "ERANGE"]
+        .map(|errno| ["send", "fetch"].map(|command| (errno, command)))
+        .concat()
+    {
+        let fixture = Fixture::new();
+        let store = tempfile::tempdir().unwrap();
+        fs::create_dir(fixture.path("view")).unwrap();
+        let rules = format!("* setxattr 1000.. errno {errno}");
+        let faults = FaultFs::mount(store.path(), &fixture.path("view"), rules.parse().unwrap()).unwrap();
+        let tree = fixture.path("plain/tree");
+        build(&tree);
+        let attribute = |path: &Path, len: usize| {
+            let file = fs::File::open(path).unwrap();
+            set_xattr(Place::file(&file), c"user.note", &vec![b'n'; len]).unwrap();
+        };
+        for (name, _) in FILES {
+            attribute(&tree.join(name), 10);
+        }
+        for name in ["large", "empty"] {
+            attribute(&tree.join(name), 1500);
+        }
+        let mut expected = contents(&tree);
+        let all = expected.clone();
+        let ended = run(&fixture, command, "plain/tree", "view");
+        assert_eq!(ended.status, Some(1), "{errno} {command}: {ended:?}");
+        for name in ["large", "empty"] {
+            let said = |line: &str| {
+                line.contains(&format!("tree/{name}: "))
+                    && line.contains("cannot set the attribute user.note")
+            };
+            assert!(ended.err.lines().any(said), "{errno} {command}: {ended:?}");
+            expected.remove(name);
+        }
+        let arrived = fixture.path("view/tree");
+        assert!(contents(&arrived) == expected, "{errno} {command}: {:?}", contents(&arrived).into_keys());
+        faults.set_rules("".parse().unwrap());
+        let again = run(&fixture, command, "plain/tree", "view");
+        assert_eq!(again.status, Some(0), "{errno} {command}: {again:?}");
+        assert!(contents(&arrived) == all, "{errno} {command}");
+        for (name, _) in FILES {
+            let file = fs::File::open(store.path().join("tree").join(name)).unwrap();
+            let len = if ["large", "empty"].contains(&name) { 1500 } else { 10 };
+            let value = get_xattr(Place::file(&file), c"user.note").unwrap();
+            assert_eq!(value.map(|value| value.len()), Some(len), "{errno} {command} {name}");
+        }
+        faults.close();
+    }
 }
