@@ -2,9 +2,12 @@
 //! file arrives with its bytes and status 0, and a second run changes nothing.
 
 use super::{Fixture, RunResult, bytes};
+use crate::faults::fixture::Running;
 use haul_lab::faults::FaultFs;
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::wait_until;
 use haul_sys::metadata::{Place, get_xattr, set_xattr};
+use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
@@ -179,4 +182,59 @@ fn attributes_that_do_not_fit_fail_their_file_alone() {
         }
         faults.close();
     }
+}
+
+/// Starts a fetch into `to` and kills it when its session lock exists.
+fn kill_with_lock(fixture: &Fixture, args: &[&str], to: &Path) {
+    let mut child = fixture.haul(args).spawn().unwrap();
+    let is_lock = |entry: fs::DirEntry| entry.file_name().to_string_lossy().ends_with("-begun");
+    wait_until("the session lock", || fs::read_dir(to).unwrap().flatten().any(is_lock));
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// A lock that a killed session left is removed by its inode number. Where each lookup gives another
+/// one, the next session works without a log, and says so. Regression: a signal did not end the
+/// attempts to lock.
+#[test]
+fn a_session_lock_with_unstable_inode_numbers_ends_the_attempts() {
+    if !met_or_skip(&[Need::Fuse]) {
+        return;
+    }
+    let fixture = Fixture::new();
+    let store = tempfile::tempdir().unwrap();
+    fs::create_dir(fixture.path("view")).unwrap();
+    build(&fixture.path("plain/tree"));
+    let ssh = format!("sh {}", fixture.path("fake-ssh").display());
+    let source = format!("localhost:{}", fixture.path("plain/tree").display());
+    let fetch = ["fetch", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), &source, "view"];
+    let slow = [&fetch[..], &["--rate", "100K"]].concat();
+    let faults = FaultFs::mount(store.path(), &fixture.path("view"), "".parse().unwrap()).unwrap();
+    // Without a lock of an earlier session there is nothing to compare.
+    faults.set_rules("* stat .. renumber".parse().unwrap());
+    assert_eq!(fixture.run(&fetch).status, Some(0));
+    fs::remove_dir_all(store.path().join("tree")).unwrap();
+
+    faults.set_rules("".parse().unwrap());
+    kill_with_lock(&fixture, &slow, store.path());
+    faults.set_rules("*-begun stat .. renumber".parse().unwrap());
+    let ended = fixture.run(&fetch);
+    assert_eq!(ended.status, Some(0), "{ended:?}");
+    let why = "reports another inode number for the same file each time; this job cannot be resumed";
+    assert!(ended.err.contains(why), "{ended:?}");
+    assert!(contents(&store.path().join("tree")) == contents(&fixture.path("plain/tree")));
+
+    // All attempts would take longer than a test may.
+    faults.set_rules("*-begun stat .. delay 2000\n*-begun stat .. renumber".parse().unwrap());
+    let mut command = fixture.haul(&fetch);
+    let running = Running::new(&mut command);
+    wait_until("a lookup of the lock", || !faults.fired().is_empty());
+    running.signal(Signal::TERM);
+    let ended = running.end();
+    assert_ne!(ended.code, Some(0), "{ended:?}");
+
+    faults.set_rules("".parse().unwrap());
+    assert_eq!(fixture.run(&fetch).status, Some(0));
+    assert!(contents(&store.path().join("tree")) == contents(&fixture.path("plain/tree")));
+    faults.close();
 }

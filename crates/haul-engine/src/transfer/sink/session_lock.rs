@@ -20,7 +20,7 @@ use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// Maximum time to wait for a lock: a disconnected session needs some seconds to release it.
@@ -43,17 +43,25 @@ pub(super) struct SessionLock {
 
 impl SessionLock {
     /// Creates and locks the session lock of a job. Returns the lock and the current time of the
-    /// sink's file system, because the clock of a file server can differ.
+    /// sink's file system, because the clock of a file server can differ. Makes no further attempt
+    /// once `stop` is true.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::ResourceBusy`] if another session holds the lock, and
-    /// [`io::ErrorKind::AlreadyExists`] if the name belongs to something that is not a regular
-    /// file. Any other error means that the lock file cannot be created.
-    pub(super) fn acquire(dirs: &SinkDirs, job: Identity) -> io::Result<(SessionLock, Moment)> {
+    /// Returns [`io::ErrorKind::ResourceBusy`] if another session holds the lock, or if `stop` ended
+    /// the attempts, and [`io::ErrorKind::AlreadyExists`] if the name belongs to something that is
+    /// not a regular file. Any other error means that the lock file cannot be created.
+    pub(super) fn acquire(
+        dirs: &SinkDirs,
+        job: Identity,
+        stop: &AtomicBool,
+    ) -> io::Result<(SessionLock, Moment)> {
         let dir = dirs.open(b"", Missing::Fail)?;
         let name = CString::new(format!(".haul-{:016x}-begun", leftovers::tag(job, b"").session))?;
         let mut others = 0;
-        for _ in 0..MAX_ATTEMPTS {
+        for attempt in 0..MAX_ATTEMPTS {
+            if attempt > 0 && stop.load(Ordering::Relaxed) {
+                break;
+            }
             let file = match create_new_at(&dir, name.as_c_str(), 0o600) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     others += u32::from(!remove_stale(&dir, &name)?);
@@ -148,7 +156,7 @@ pub(super) fn lock_session(
 ) -> Result<(SessionLock, Moment), LogError> {
     let begun = Instant::now();
     loop {
-        match SessionLock::acquire(dirs, job) {
+        match SessionLock::acquire(dirs, job, config.stop) {
             Err(error) if error.kind() != io::ErrorKind::ResourceBusy => return Err(LogError::sink(error)),
             Err(_) if begun.elapsed() < LOCK_TIMEOUT && !config.stop.load(Ordering::Relaxed) => {
                 std::thread::sleep(POLL_INTERVAL);
@@ -174,7 +182,7 @@ mod tests {
     /// Creates a lock as soon as no other thread holds it.
     fn set_in_turn(dirs: &SinkDirs, job: &[u8]) -> SessionLock {
         loop {
-            match SessionLock::acquire(dirs, Identity::of(job)) {
+            match SessionLock::acquire(dirs, Identity::of(job), &AtomicBool::new(false)) {
                 Err(error) if error.kind() == io::ErrorKind::ResourceBusy => std::thread::yield_now(),
                 set => return set.unwrap().0,
             }
@@ -184,7 +192,7 @@ mod tests {
     /// Creates a lock that no session holds. Each of these tests runs in its own process: a child
     /// that another test forks would keep the locks open until exec.
     fn acquire(dirs: &SinkDirs, job: &[u8]) -> SessionLock {
-        SessionLock::acquire(dirs, Identity::of(job)).unwrap().0
+        SessionLock::acquire(dirs, Identity::of(job), &AtomicBool::new(false)).unwrap().0
     }
 
     #[test]
@@ -192,7 +200,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dirs = dirs(&dir);
         let first = acquire(&dirs, b"a");
-        let busy = SessionLock::acquire(&dirs, Identity::of(b"a")).unwrap_err();
+        let busy = SessionLock::acquire(&dirs, Identity::of(b"a"), &AtomicBool::new(false)).unwrap_err();
         assert_eq!(busy.kind(), io::ErrorKind::ResourceBusy);
         let other = acquire(&dirs, b"b");
         assert_ne!(first.name(), other.name());
@@ -212,14 +220,13 @@ mod tests {
         let name = dir.path().join(lock.name().to_str().unwrap());
         lock.release();
         std::os::unix::fs::symlink("elsewhere", &name).unwrap();
-        let error = SessionLock::acquire(&dirs, Identity::of(b"a")).unwrap_err();
+        let error = SessionLock::acquire(&dirs, Identity::of(b"a"), &AtomicBool::new(false)).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::AlreadyExists);
         assert!(std::fs::symlink_metadata(&name).unwrap().is_symlink());
     }
 
     #[test]
     fn only_one_session_holds_the_lock_at_a_time() {
-        use std::sync::atomic::{AtomicBool, Ordering};
         let dir = tempfile::tempdir().unwrap();
         let dirs = dirs(&dir);
         let is_held = AtomicBool::new(false);
