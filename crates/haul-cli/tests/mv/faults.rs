@@ -129,6 +129,26 @@ fn an_attribute_that_does_not_fit_keeps_the_source() {
     }
 }
 
+/// An access list of a named user has 44 bytes.
+#[test]
+fn an_access_control_list_that_does_not_fit_keeps_the_source() {
+    if !met_or_skip(&[Need::Fuse, Need::Program("setfacl")]) {
+        return;
+    }
+    let lists: [(&str, &[&str]); 3] =
+        [("victim", &["-m", "u:7:rw"]), ("dir", &["-m", "u:7:rwx"]), ("dir", &["-d", "-m", "u:7:rwx"])];
+    for errno in ["ENOSPC", "EDQUOT", "E2BIG", "ERANGE"] {
+        for (name, list) in lists {
+            let prepare = |source: &Path| {
+                let set = std::process::Command::new("setfacl").args(list).arg(source.join(name)).status();
+                assert!(set.unwrap().success());
+            };
+            let rule = format!("sink/{name} setxattr 40.. errno {errno}");
+            stays_with(prepare, &rule, &["preserving permissions for ", &format!("sink/{name}'")]);
+        }
+    }
+}
+
 #[test]
 fn an_owner_beyond_a_quota_keeps_the_source() {
     if !met_or_skip(&[Need::Root]) {
