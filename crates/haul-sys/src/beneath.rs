@@ -2,7 +2,7 @@
 
 use crate::dir::open_place_at;
 use crate::stat::Follow;
-use rustix::fd::{AsFd, OwnedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::{Errno, retry_on_intr};
 use std::ffi::OsStr;
@@ -28,7 +28,34 @@ const ATTEMPTS: usize = 32;
 /// not followed, `ENOENT` and `ENOTDIR`. Also returns `EXDEV` if `path` is absolute or has a
 /// component `..`.
 pub fn open_place_beneath(root: impl AsFd, path: &OsStr, links: Follow) -> io::Result<OwnedFd> {
-    let mut place = open_place_at(&root, ".", Follow::No)?;
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open_beneath(root.as_fd(), path, links, flags)
+}
+
+/// Opens the file `path` beneath `root` to read its bytes, as
+/// [`open_source_at`](crate::open::open_source_at) does. Symbolic links are followed as
+/// [`open_place_beneath`] follows them.
+///
+/// # Errors
+///
+/// Same as [`open_place_beneath`].
+pub fn open_source_beneath(root: impl AsFd, path: &OsStr) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
+    let fd = match open_beneath(root.as_fd(), path, Follow::Yes, flags | OFlags::NONBLOCK) {
+        // Another process holds a lease on the file. Only a blocking open breaks the lease.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            return open_beneath(root.as_fd(), path, Follow::Yes, flags);
+        }
+        opened => opened?,
+    };
+    // Only the open needs the flag.
+    retry_on_intr(|| rustix::fs::fcntl_setfl(&fd, OFlags::empty()))?;
+    Ok(fd)
+}
+
+fn open_beneath(root: BorrowedFd<'_>, path: &OsStr, links: Follow, flags: OFlags) -> io::Result<OwnedFd> {
+    let above = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut place: Option<OwnedFd> = None;
     let mut piece: Vec<u8> = Vec::new();
     for component in Path::new(path).components() {
         let name = match component {
@@ -37,7 +64,7 @@ pub fn open_place_beneath(root: impl AsFd, path: &OsStr, links: Follow) -> io::R
             _ => return Err(Errno::XDEV.into()),
         };
         if piece.len() + name.len() >= PATH_BYTES_AT_ONCE {
-            place = step(&place, &piece, links)?;
+            place = Some(step(place.as_ref().map_or(root, AsFd::as_fd), &piece, links, above)?);
             piece.clear();
         }
         if !piece.is_empty() {
@@ -45,12 +72,17 @@ pub fn open_place_beneath(root: impl AsFd, path: &OsStr, links: Follow) -> io::R
         }
         piece.extend_from_slice(name);
     }
-    if piece.is_empty() { Ok(place) } else { step(&place, &piece, links) }
+    if piece.is_empty() {
+        piece.push(b'.');
+    } else if path.as_bytes().ends_with(b"/") {
+        // Only a directory has such a name.
+        piece.push(b'/');
+    }
+    step(place.as_ref().map_or(root, AsFd::as_fd), &piece, links, flags)
 }
 
 /// Resolves the part of the path that fits into one call.
-fn step(place: &OwnedFd, piece: &[u8], links: Follow) -> io::Result<OwnedFd> {
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+fn step(place: BorrowedFd<'_>, piece: &[u8], links: Follow, flags: OFlags) -> io::Result<OwnedFd> {
     let resolve = ResolveFlags::BENEATH
         | match links {
             Follow::Yes => ResolveFlags::NO_MAGICLINKS,
@@ -61,7 +93,7 @@ fn step(place: &OwnedFd, piece: &[u8], links: Follow) -> io::Result<OwnedFd> {
         match retry_on_intr(|| rustix::fs::openat2(place, path, flags, Mode::empty(), resolve)) {
             Ok(found) => return Ok(found),
             Err(Errno::AGAIN) => {}
-            Err(Errno::NOSYS) => return step_by_step(place, path),
+            Err(Errno::NOSYS) => return step_by_step(place, path, flags),
             Err(errno) => return Err(errno.into()),
         }
     }
@@ -69,12 +101,15 @@ fn step(place: &OwnedFd, piece: &[u8], links: Follow) -> io::Result<OwnedFd> {
 }
 
 /// Resolves the path on kernels without openat2: name by name, and follows no link.
-fn step_by_step(place: &OwnedFd, path: &OsStr) -> io::Result<OwnedFd> {
-    let mut place = open_place_at(place, ".", Follow::No)?;
-    for name in Path::new(path) {
-        place = open_place_at(&place, name, Follow::No)?;
+fn step_by_step(place: BorrowedFd<'_>, path: &OsStr, flags: OFlags) -> io::Result<OwnedFd> {
+    let path = Path::new(path);
+    let mut above = open_place_at(place, ".", Follow::No)?;
+    for name in path.parent().into_iter().flatten() {
+        above = open_place_at(&above, name, Follow::No)?;
     }
-    Ok(place)
+    let last = path.file_name().unwrap_or(OsStr::new("."));
+    let flags = flags | OFlags::NOFOLLOW;
+    Ok(retry_on_intr(|| rustix::fs::openat(&above, last, flags, Mode::empty()))?)
 }
 
 /// Opens the directory beneath which all other names are resolved. Links that lead to the directory
@@ -122,10 +157,43 @@ mod tests {
             assert_eq!(open(path).unwrap_err().raw_os_error(), Some(40), "{path}"); // ELOOP
         }
         // Without openat2, no link is followed.
-        assert_eq!(ino(&step_by_step(&root, OsStr::new("a/b")).unwrap()), expected);
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = |path: &str| step_by_step(root.as_fd(), OsStr::new(path), flags);
+        assert_eq!(ino(&open("a/b").unwrap()), expected);
         for path in ["inside/b", "absolute", "a/upward"] {
-            assert!(step_by_step(&root, OsStr::new(path)).is_err(), "{path}");
+            assert!(open(path).is_err(), "{path}");
         }
+    }
+
+    #[test]
+    fn files_are_opened_through_links_that_stay_beneath_the_root() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret"), "secret").unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a")).unwrap();
+        std::fs::write(dir.path().join("file"), "bytes").unwrap();
+        symlink("../file", dir.path().join("a/inside")).unwrap();
+        symlink(outside.path().join("secret"), dir.path().join("absolute")).unwrap();
+        symlink("../../secret", dir.path().join("a/upward")).unwrap();
+        symlink(outside.path(), dir.path().join("b")).unwrap();
+        let root = open_root(dir.path().as_os_str()).unwrap();
+        let open = |path: &str| open_source_beneath(&root, OsStr::new(path));
+        for path in ["file", "./file", "a/inside"] {
+            let file = std::fs::File::from(open(path).unwrap());
+            assert_eq!(std::io::read_to_string(file).unwrap(), "bytes", "{path}");
+        }
+        for path in ["absolute", "a/upward", "b/secret", "a/../file"] {
+            assert_eq!(open(path).unwrap_err().raw_os_error(), Some(18), "{path}"); // EXDEV
+        }
+        assert_eq!(open("none").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(open("file/").unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        // Without openat2, no link is followed.
+        let open = |path: &str| step_by_step(root.as_fd(), OsStr::new(path), OFlags::RDONLY);
+        assert_eq!(
+            ino(&open("file").unwrap()),
+            ino(&open_source_beneath(&root, OsStr::new("file")).unwrap())
+        );
+        assert!(open("a/inside").is_err() && open("b/secret").is_err());
     }
 
     #[test]

@@ -6,25 +6,35 @@ use encoding_rs::{Encoding, UTF_8};
 use haul_digest::list::{BagRules, Flaw};
 use haul_digest::{Algorithm, digest};
 use haul_engine::sum::reason;
+use haul_sys::beneath::{open_place_beneath, open_root, open_source_beneath};
 use haul_sys::dir::{CWD, DirReader, read_dir};
 use haul_sys::open::open_source_at;
 use haul_sys::{FileKind, Follow};
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A bag, as declared.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(super) struct Bag {
-    root: PathBuf,
+    root: BagRoot,
     version: (u32, u32),
     /// Encoding of the manifests and of all other tag files except the declaration.
     encoding: &'static Encoding,
     /// True if the declaration starts with a byte order mark, which it must not.
     has_mark: bool,
+}
+
+/// Directory of a bag. No link leads out of it.
+#[derive(Clone, Debug)]
+pub(super) struct BagRoot {
+    pub(super) path: PathBuf,
+    pub(super) dir: Arc<OwnedFd>,
 }
 
 /// A fault of a bag.
@@ -38,16 +48,54 @@ pub(super) struct Fault {
 /// File that makes a directory a bag.
 const DECLARATION: &str = "bagit.txt";
 
+/// Directory of the payload.
+const PAYLOAD: &str = "data";
+
 /// File that lists files to be fetched.
 const FETCH: &str = "fetch.txt";
+
+/// File that describes the bag.
+const INFO: &str = "bag-info.txt";
 
 /// Read limit for the declaration and `bag-info.txt`, in bytes.
 const TAG_FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// Reason why a file reached through a link is refused.
+pub(super) const LEADS_OUT: &str = "a symbolic link leads out of the bag";
+
+impl BagRoot {
+    pub(super) fn open(path: &Path) -> Result<BagRoot, String> {
+        let dir = open_root(path.as_os_str()).map_err(|error| reason(&error))?;
+        Ok(BagRoot { path: path.to_owned(), dir: Arc::new(dir) })
+    }
+
+    /// Opens a regular file, without waiting for the writer of a named pipe.
+    fn open_file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
+        let file = File::from(open_source_beneath(&self.dir, name.as_ref()).map_err(or_leads_out)?);
+        match file.metadata()? {
+            facts if facts.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
+            facts if facts.is_file() => Ok(file),
+            _ => Err(io::Error::other("not a regular file")),
+        }
+    }
+
+    /// Opens a tag file in this encoding, which is read as UTF-8.
+    fn open_tag_file(
+        &self,
+        name: impl AsRef<OsStr>,
+        encoding: &'static Encoding,
+    ) -> io::Result<Box<dyn Read + Send>> {
+        let file = self.open_file(name)?;
+        // Names in UTF-8 may be any bytes, as on Linux.
+        Ok(if encoding == UTF_8 { Box::new(file) } else { Box::new(DecodedText::new(file, encoding)) })
+    }
+}
+
 impl Bag {
     /// Returns the bag in this directory.
     pub(super) fn of(dir: &Path) -> Result<Bag, String> {
-        let bytes = read_start(open_regular(&dir.join(DECLARATION))).map_err(|error| match error.kind() {
+        let root = BagRoot::open(dir)?;
+        let bytes = read_start(root.open_file(DECLARATION)).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => format!("Is a directory, but not a bag: it has no {DECLARATION}"),
             _ => format!("{DECLARATION}: {}", reason(&error)),
         })?;
@@ -63,23 +111,27 @@ impl Bag {
             None => UTF_8,
         };
         let has_mark = declaration.starts_with('\u{feff}');
-        Ok(Bag { root: dir.to_owned(), version, encoding, has_mark })
+        Ok(Bag { root, version, encoding, has_mark })
     }
 
     /// Opens a tag file, which is read as UTF-8.
-    pub(super) fn open(&self, path: &Path) -> io::Result<Box<dyn Read + Send>> {
-        tag_file(path, self.encoding)
+    pub(super) fn open(&self, name: impl AsRef<OsStr>) -> io::Result<Box<dyn Read + Send>> {
+        self.root.open_tag_file(name, self.encoding)
     }
 
     /// Returns the bag of a manifest; `None` for a file that is not a manifest of a bag.
-    pub(super) fn around(manifest: &Path) -> Option<Bag> {
-        let name = manifest.file_name()?.to_str()?;
+    pub(super) fn around(manifest: &Path) -> Result<Option<Bag>, String> {
+        let name = manifest.file_name().and_then(OsStr::to_str).unwrap_or_default();
         let is_manifest = name.starts_with("manifest-") || name.starts_with("tagmanifest-");
-        let dir = manifest.parent().filter(|_| is_manifest && name.ends_with(".txt"))?;
-        Bag::of(if dir.as_os_str().is_empty() { Path::new(".") } else { dir }).ok()
+        let Some(dir) = manifest.parent().filter(|_| is_manifest && name.ends_with(".txt")) else {
+            return Ok(None);
+        };
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        let is_bag = fs::symlink_metadata(dir.join(DECLARATION)).is_ok();
+        is_bag.then(|| Bag::of(dir)).transpose()
     }
 
-    pub(super) fn root(&self) -> &Path {
+    pub(super) fn root(&self) -> &BagRoot {
         &self.root
     }
 
@@ -91,7 +143,7 @@ impl Bag {
     /// Returns all manifests, those of tag files first. Fails if the payload has none.
     pub(super) fn manifests(&self) -> Result<Vec<PathBuf>, String> {
         let mut names = Vec::new();
-        for entry in read_dir(&self.root).map_err(|error| reason(&error))? {
+        for entry in read_dir(&self.root.path).map_err(|error| reason(&error))? {
             let name = entry.map_err(|error| reason(&error))?.name_os().to_owned();
             let bytes = name.as_bytes();
             let is_tag = bytes.starts_with(b"tagmanifest-");
@@ -103,14 +155,14 @@ impl Bag {
         if !names.iter().any(|(is_payload, _)| *is_payload) {
             return Err("the bag has no manifest-ALGORITHM.txt".to_owned());
         }
-        Ok(names.into_iter().map(|(_, name)| self.root.join(name)).collect())
+        Ok(names.into_iter().map(|(_, name)| self.root.path.join(name)).collect())
     }
 }
 
 /// Payload of a bag: the files of its manifests, and then a walk that finds unlisted files. Keeps
 /// 16 bytes for each listed file: the start of the BLAKE3 digest of its name.
 pub(super) struct Payload {
-    root: PathBuf,
+    root: BagRoot,
     version: (u32, u32),
     encoding: &'static Encoding,
     /// Faults of the bag that are known before the walk.
@@ -129,13 +181,13 @@ pub(super) struct Payload {
 
 impl Payload {
     /// Returns an empty payload, which is not walked if no payload manifest is among the lists.
-    pub(super) fn new(root: &Path, bag: &Bag, manifests: Vec<u64>) -> Payload {
+    pub(super) fn new(root: BagRoot, bag: &Bag, manifests: Vec<u64>) -> Payload {
         let mut faults = Vec::new();
         if bag.has_mark {
             let text = format!("{DECLARATION} starts with a byte order mark");
             faults.push(Fault { name: None, text });
         }
-        let fetch = match bag.open(&bag.root.join(FETCH)) {
+        let fetch = match bag.open(FETCH) {
             Ok(source) => Some((BufReader::new(source), 0)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(error) => {
@@ -145,7 +197,7 @@ impl Payload {
         };
         let is_over = manifests.is_empty();
         let listed = manifests.into_iter().map(|number| (number, Vec::new())).collect();
-        let (root, version, encoding) = (root.to_owned(), bag.version, bag.encoding);
+        let (version, encoding) = (bag.version, bag.encoding);
         let (levels, files, bytes) = (Vec::new(), 0, 0);
         Payload {
             root,
@@ -176,7 +228,13 @@ impl Payload {
         }
         if !std::mem::replace(&mut self.begun, true) {
             self.listed.iter_mut().for_each(|(_, names)| names.sort_unstable());
-            if let Err(fault) = self.enter(b"data".to_vec()) {
+            let payload = open_place_beneath(&self.root.dir, OsStr::new(PAYLOAD), Follow::Yes);
+            let name = PAYLOAD.as_bytes().to_vec();
+            let entered = match payload {
+                Err(error) => Err(unreadable(&name, &or_leads_out(error))),
+                Ok(_) => self.enter(name),
+            };
+            if let Err(fault) = entered {
                 return Some(fault);
             }
         }
@@ -237,7 +295,7 @@ impl Payload {
     }
 
     fn enter(&mut self, name: Vec<u8>) -> Result<(), Fault> {
-        let dir = read_dir(self.root.join(OsStr::from_bytes(&name)));
+        let dir = read_dir(self.root.path.join(OsStr::from_bytes(&name)));
         let dir = dir.map_err(|error| unreadable(&name, &error))?;
         self.levels.push((dir, name));
         Ok(())
@@ -247,7 +305,7 @@ impl Payload {
     /// must list it; before, one was enough.
     fn meet(&mut self, name: Vec<u8>) -> Option<Fault> {
         self.files += 1;
-        if let Ok(facts) = fs::metadata(self.root.join(OsStr::from_bytes(&name))) {
+        if let Ok(facts) = fs::metadata(self.root.path.join(OsStr::from_bytes(&name))) {
             self.bytes += facts.len();
         }
         let key = key(&name);
@@ -262,10 +320,14 @@ impl Payload {
 
     /// Compares the totals with the `Payload-Oxum` of `bag-info.txt`: bytes, a dot, files.
     fn oxum_fault(&self) -> Option<Fault> {
-        let info = read_start(tag_file(&self.root.join("bag-info.txt"), self.encoding)).ok()?;
+        let info = match read_start(self.root.open_tag_file(INFO, self.encoding)) {
+            Ok(info) => info,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
+            Err(error) => return Some(Fault { name: None, text: format!("{INFO}: {}", reason(&error)) }),
+        };
         let info = String::from_utf8_lossy(&info);
         let (stated, found) = (field(&info, "Payload-Oxum")?, format!("{}.{}", self.bytes, self.files));
-        let text = format!("the payload is {found} (bytes.files), but bag-info.txt says {stated}");
+        let text = format!("the payload is {found} (bytes.files), but {INFO} says {stated}");
         (stated != found).then_some(Fault { name: None, text })
     }
 
@@ -299,21 +361,9 @@ fn read_start(source: io::Result<impl Read>) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Opens a file of a bag, without waiting for the writer of a named pipe.
-fn open_regular(path: &Path) -> io::Result<File> {
-    let file = File::from(open_source_at(CWD, path, Follow::Yes, false)?);
-    match file.metadata()? {
-        facts if facts.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
-        facts if facts.is_file() => Ok(file),
-        _ => Err(io::Error::other("not a regular file")),
-    }
-}
-
-/// Opens a tag file in this encoding, which is read as UTF-8.
-fn tag_file(path: &Path, encoding: &'static Encoding) -> io::Result<Box<dyn Read + Send>> {
-    let file = open_regular(path)?;
-    // Names in UTF-8 may be any bytes, as on Linux.
-    Ok(if encoding == UTF_8 { Box::new(file) } else { Box::new(DecodedText::new(file, encoding)) })
+/// Names the cause of `EXDEV`, the error of a link that leads out of the bag.
+fn or_leads_out(error: io::Error) -> io::Error {
+    if error.kind() == io::ErrorKind::CrossesDevices { io::Error::other(LEADS_OUT) } else { error }
 }
 
 /// Returns the value of a line `NAME: VALUE`.
@@ -341,7 +391,7 @@ mod tests {
         assert!(!Bag::of(dir.path()).unwrap().encodes_percent());
         fs::write(dir.path().join(DECLARATION), "hello\n").unwrap();
         assert!(Bag::of(dir.path()).is_err());
-        assert_eq!(Bag::around(Path::new("elsewhere/manifest-md5.txt")), None);
+        assert!(Bag::around(Path::new("elsewhere/manifest-md5.txt")).unwrap().is_none());
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Work orders of a check: the lines of all lists, with neighbouring lines on one file joined into
 //! one read.
 
-use super::bag::{Bag, Payload};
+use super::bag::{Bag, BagRoot, Payload};
 use super::guess::{DetectedAlgorithms, measure, tree};
 use super::list_reader::{List, ListReader, Next};
 use super::resolve::Job;
@@ -77,10 +77,17 @@ pub(super) struct Feed<'a> {
 struct Open {
     list_readers: Vec<ListReader>,
     turn: usize,
-    /// Directory that names are relative to; empty for the working directory.
-    base: PathBuf,
+    base: Base,
     /// For a bag, the payload to check after the end of its manifests.
     bag: Option<(Arc<List>, Payload)>,
+}
+
+/// Directory that names are relative to.
+enum Base {
+    /// Any directory; empty for the working directory.
+    Directory(PathBuf),
+    /// The directory of a bag.
+    Bag(BagRoot),
 }
 
 impl Orders for Feed<'_> {
@@ -136,10 +143,10 @@ impl<'a> Feed<'a> {
         let opened = match () {
             () if name == "-" => self.open_plain(path),
             () if path.is_dir() => self.open_bag(path),
-            () => match Bag::around(path) {
+            () => Bag::around(path).and_then(|found| match found {
                 Some(bag) => self.open_manifests(&bag, path.as_os_str(), &[path.to_owned()]),
                 None => self.open_plain(path),
-            },
+            }),
         };
         match opened {
             Ok(open) => self.open = Some(open),
@@ -157,7 +164,7 @@ impl<'a> Feed<'a> {
         let hints = Hints { forced: self.job.forced.clone(), zero: self.job.zero, ..told };
         let list = self.list(if is_stdin { OsStr::new("standard input") } else { path.as_os_str() }, false);
         let list_reader = ListReader::open(path, list, &hints).map_err(|error| reason(&error))?;
-        let base = self.job.directory.clone().unwrap_or_default();
+        let base = Base::Directory(self.job.directory.clone().unwrap_or_default());
         Ok(Open { list_readers: vec![list_reader], turn: 0, base, bag: None })
     }
 
@@ -175,15 +182,19 @@ impl<'a> Feed<'a> {
             let hints = Hints { forced: self.job.forced.clone(), ..hints };
             let list = self.list(path.as_os_str(), false);
             let failed = |error| format!("{manifest}: {}", reason(&error));
-            let source = bag.open(path).map_err(failed)?;
+            let source = bag.open(path.file_name().unwrap_or_default()).map_err(failed)?;
             list_readers.push(ListReader::new(source, list, &hints));
         }
-        let base = self.job.directory.clone().unwrap_or_else(|| bag.root().to_owned());
+        let root = match &self.job.directory {
+            Some(directory) => BagRoot::open(directory)?,
+            None => bag.root().clone(),
+        };
         let of_payload = |list_reader: &ListReader| {
             let name = Path::new(&list_reader.list.name).file_name().unwrap_or_default().as_bytes();
             name.starts_with(b"manifest-").then(|| list_reader.list.number)
         };
-        let payload = Payload::new(&base, bag, list_readers.iter().filter_map(of_payload).collect());
+        let base = Base::Bag(root.clone());
+        let payload = Payload::new(root, bag, list_readers.iter().filter_map(of_payload).collect());
         let whole = Arc::new(self.list(name, true));
         Ok(Open { list_readers, turn: 0, base, bag: Some((whole, payload)) })
     }
@@ -237,7 +248,7 @@ impl<'a> Feed<'a> {
     }
 
     /// Adds one line.
-    fn take(&mut self, list: Arc<List>, line: u64, read: Line, base: &Path) {
+    fn take(&mut self, list: Arc<List>, line: u64, read: Line, base: &Base) {
         let claim = match read {
             Line::Remark => return,
             Line::Claim(claim) => claim,
@@ -268,12 +279,12 @@ impl<'a> Feed<'a> {
     }
 
     /// Creates an order from the lines joined so far.
-    fn flush(&mut self, base: &Path) {
+    fn flush(&mut self, base: &Base) {
         let claims = std::mem::take(&mut self.group);
         let Some(first) = claims.first() else { return };
         let (name, span) = (first.claim.name.clone(), first.claim.span);
         let source = self.source(&name, base);
-        let can_be_read_again = matches!(source, Source::Named(_));
+        let can_be_read_again = source.can_be_reopened();
         let stated: Vec<_> = claims.iter().flat_map(|placed| &placed.claim.stated).collect();
         let is_question = stated.iter().any(|stated| self.settled.wants_probe(stated));
         let mut algorithms: Vec<Algorithm> = Vec::new();
@@ -317,18 +328,24 @@ impl<'a> Feed<'a> {
         self.queue.push_back(Order { ticket, work });
     }
 
-    fn source(&mut self, name: &[u8], base: &Path) -> Source {
+    fn source(&mut self, name: &[u8], base: &Base) -> Source {
         if name == b"-" {
             let again = std::mem::replace(&mut self.stdin_taken, true);
             return if again { Source::StdinAgain } else { Source::Stdin };
         }
-        let path = base.join(OsStr::from_bytes(name));
-        // rclone writes control characters as Unicode's pictures of them.
-        let path = match from_pictures(name) {
-            Some(meant) if !path.exists() => base.join(OsString::from_vec(meant)),
-            _ => path,
+        let directory = match base {
+            Base::Directory(path) | Base::Bag(BagRoot { path, .. }) => path,
         };
-        Source::Named(path.into_os_string())
+        let named = OsStr::from_bytes(name);
+        // rclone writes control characters as Unicode's pictures of them.
+        let name = match from_pictures(name) {
+            Some(meant) if !directory.join(named).exists() => OsString::from_vec(meant),
+            _ => named.to_owned(),
+        };
+        match base {
+            Base::Directory(directory) => Source::Named(directory.join(name).into_os_string()),
+            Base::Bag(root) => Source::Within(Arc::clone(&root.dir), name),
+        }
     }
 }
 

@@ -1,5 +1,6 @@
 //! Output of a check: a verdict for each line, and the detected format of each list.
 
+use super::bag::LEADS_OUT;
 use super::feed::{Group, PositionedClaim, Ticket};
 use super::guess::{AlgorithmRetry, agrees, algorithms};
 use super::list_reader::List;
@@ -110,8 +111,9 @@ impl<'a, 'o> Report<'a, 'o> {
     fn unreadable(&mut self, group: &Group, error: &SumError) {
         let missing = matches!(error, SumError::Open(error) if error.kind() == io::ErrorKind::NotFound);
         let told = !(missing && self.output_options.ignore_missing);
+        let why = if matches!(error, SumError::LeadsOut) { LEADS_OUT.to_owned() } else { error.to_string() };
         if told {
-            self.out.complain_of(OsStr::from_bytes(&group.name), &error.to_string());
+            self.out.complain_of(OsStr::from_bytes(&group.name), &why);
         }
         for placed in &group.claims {
             let tally = self.tally(&placed.list);
@@ -123,7 +125,7 @@ impl<'a, 'o> Report<'a, 'o> {
             *tally.taken.entry((placed.claim.dialect, label)).or_default() += 1;
             if told {
                 tally.unreadable += 1;
-                let detail = error.to_string();
+                let detail = why.clone();
                 let verdict = Verdict { text: "FAILED open or read", word: "unreadable", detail };
                 self.verdict(&group.name, Some(placed), None, &verdict);
             }

@@ -3,6 +3,7 @@
 use super::{check, good, write};
 use haul_digest::{Algorithm, digest};
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::Path;
 
 /// Creates a bag according to the RFC with these payload files. The test writes the bag itself, so
@@ -201,6 +202,72 @@ fn damaged_lines_and_paths_out_of_the_bag_fail() {
         assert_eq!((status, out.as_str()), (Some(1), ""), "{line}");
         assert!(err.contains("manifest-sha256.txt: 6: improperly formatted checksum line: "), "{err}");
     }
+}
+
+/// Earlier versions read such files: a bag that is not complete without its surroundings passed.
+#[test]
+fn files_reached_through_links_out_of_the_bag_fail() {
+    let home = tempfile::tempdir().unwrap();
+    let root = home.path().join("bag");
+    let aside = home.path().join("aside");
+    let why = "a symbolic link leads out of the bag";
+    let fresh = || {
+        let _ = fs::remove_dir_all(&root);
+        let _ = fs::remove_dir_all(&aside);
+        bag(&root, "1.0", &BOTH[..1], &FILES);
+        fs::create_dir(&aside).unwrap();
+    };
+    // A link within the bag is a file of the bag.
+    fresh();
+    fs::rename(root.join("data/digits"), root.join("elsewhere")).unwrap();
+    symlink("../elsewhere", root.join("data/digits")).unwrap();
+    good(home.path(), &["bag"]);
+    for absolute in [true, false] {
+        let lead_out = |name: &str| {
+            let last = Path::new(name).file_name().unwrap();
+            fs::rename(root.join(name), aside.join(last)).unwrap();
+            let up = "../".repeat(name.matches('/').count() + 1);
+            let target = if absolute { aside.join(last) } else { Path::new(&up).join("aside").join(last) };
+            symlink(target, root.join(name)).unwrap();
+            assert!(root.join(name).exists());
+        };
+        for name in ["data/digits", "data/sub", "data", "bag-info.txt"] {
+            fresh();
+            lead_out(name);
+            let (status, out, err) = check(home.path(), &["--quiet", "bag"]);
+            let failed = match name {
+                "data/sub" => "data/sub/100%25",
+                "data" => "data/digits",
+                _ => name,
+            };
+            assert_eq!(status, Some(1), "{name}: {err}");
+            assert!(out.contains(&format!("{failed}: FAILED open or read\n")), "{name}: {out}");
+            assert!(err.contains(&format!("haul check: {failed}: {why}\n")), "{name}: {err}");
+            for manifest in ["manifest-sha256.txt", "tagmanifest-sha256.txt"] {
+                let lists = name == "bag-info.txt" || !manifest.starts_with("tag");
+                let status = check(&root, &["--quiet", manifest]).0;
+                assert_eq!(status, Some(i32::from(lists)), "{name}, {manifest}");
+            }
+        }
+        for name in ["bagit.txt", "manifest-sha256.txt", "tagmanifest-sha256.txt", "fetch.txt"] {
+            fresh();
+            write(&root, "fetch.txt", "https://example.org/a 9 data/digits\n");
+            lead_out(name);
+            let (status, _, err) = check(home.path(), &["--quiet", "bag"]);
+            assert_eq!(status, Some(1), "{name}: {err}");
+            assert!(err.contains(&format!("haul check: bag: {name}: {why}\n")), "{name}: {err}");
+            let status = check(&root, &["--quiet", "manifest-sha256.txt"]).0;
+            let counts = name != "tagmanifest-sha256.txt";
+            assert_eq!(status, Some(i32::from(counts)), "{name}");
+        }
+    }
+    // The payload is empty, and its directory is elsewhere.
+    fresh();
+    bag(&root, "1.0", &BOTH[..1], &[]);
+    fs::remove_dir_all(root.join("data")).unwrap();
+    symlink("../aside", root.join("data")).unwrap();
+    let (status, out, _) = check(home.path(), &["--quiet", "bag"]);
+    assert_eq!((status, out), (Some(1), "data: A SYMBOLIC LINK LEADS OUT OF THE BAG\n".to_owned()));
 }
 
 #[test]

@@ -71,6 +71,9 @@ pub enum Source {
     Named(OsString),
     /// Name in an open directory; a link is not followed, and a named pipe is refused.
     Beneath(Arc<OwnedFd>, CString),
+    /// Path beneath an open directory, as [`Source::Named`]; links that lead out of the directory
+    /// are refused.
+    Within(Arc<OwnedFd>, OsString),
     /// Standard input.
     Stdin,
     /// Standard input again, after an earlier order has read it to its end.
@@ -79,8 +82,8 @@ pub enum Source {
 
 impl Source {
     /// Returns true if the source can be opened again and read from its start.
-    pub(super) fn can_be_reopened(&self) -> bool {
-        matches!(self, Source::Path(_) | Source::Named(_) | Source::Beneath(..))
+    pub fn can_be_reopened(&self) -> bool {
+        !matches!(self, Source::Stdin | Source::StdinAgain)
     }
 }
 
@@ -128,6 +131,9 @@ pub enum SumError {
     /// The file is a named pipe or a socket, whose bytes are no contents to check.
     #[error("not a regular file")]
     NotRegular,
+    /// A symbolic link leads out of the directory of the source.
+    #[error("a symbolic link leads out of the directory")]
+    LeadsOut,
     /// A read failed.
     #[error("{}", reason(.source))]
     Read {

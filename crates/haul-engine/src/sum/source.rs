@@ -4,6 +4,7 @@ use super::order::{Source, SumError, Task};
 use super::settings::Settings;
 use haul_model::{ByteOffset, ByteRange};
 use haul_plan::Pace;
+use haul_sys::beneath::open_source_beneath;
 use haul_sys::cache::{self, Advice};
 use haul_sys::dir::CWD;
 use haul_sys::direct::{self, Alignment};
@@ -48,16 +49,21 @@ impl Opened {
     pub(super) fn open(task: &Task, settings: &Settings, stop: &AtomicBool) -> Result<Opened, SumError> {
         let opened = open_fd(&task.source, stop).map_err(|error| match &task.source {
             // A socket, or a device without a driver.
-            Source::Named(_) | Source::Beneath(..) if error.raw_os_error() == Some(ENXIO) => {
+            Source::Named(_) | Source::Beneath(..) | Source::Within(..)
+                if error.raw_os_error() == Some(ENXIO) =>
+            {
                 SumError::NotRegular
             }
+            Source::Within(..) if error.kind() == io::ErrorKind::CrossesDevices => SumError::LeadsOut,
             _ => SumError::Open(error),
         })?;
         let (fd, start) = opened.ok_or(SumError::Stopped)?;
         let facts = stat::stat_fd(&fd).map_err(SumError::Open)?;
         let reach = match facts.kind {
             FileKind::Directory => return Err(SumError::Directory),
-            FileKind::Fifo if matches!(task.source, Source::Named(_) | Source::Beneath(..)) => {
+            FileKind::Fifo
+                if matches!(task.source, Source::Named(_) | Source::Beneath(..) | Source::Within(..)) =>
+            {
                 return Err(SumError::NotRegular);
             }
             _ if matches!(task.source, Source::StdinAgain) => SourceRange::Spent,
@@ -202,6 +208,7 @@ fn range_of(task: &Task, start: u64, size: u64) -> ByteRange {
 fn open_fd(source: &Source, stop: &AtomicBool) -> io::Result<Option<(OwnedFd, u64)>> {
     match source {
         Source::Beneath(dir, name) => Ok(Some((open_source_at(dir, name.as_c_str(), Follow::No, false)?, 0))),
+        Source::Within(dir, path) => Ok(Some((open_source_beneath(dir, path)?, 0))),
         Source::Named(path) => Ok(Some((open_source_at(CWD, path.as_os_str(), Follow::Yes, false)?, 0))),
         Source::Path(path) => {
             let path = path.as_os_str();

@@ -135,7 +135,7 @@ impl StoredFiles {
             Source::Path(path) | Source::Named(path) => {
                 open_source_at(CWD, path.as_os_str(), Follow::Yes, false)
             }
-            Source::Stdin | Source::StdinAgain => return Err(VerdictKind::NoDigest),
+            Source::Within(..) | Source::Stdin | Source::StdinAgain => return Err(VerdictKind::NoDigest),
         };
         let file = file.map_err(failed)?;
         let facts = stat_fd(&file).map_err(failed)?;

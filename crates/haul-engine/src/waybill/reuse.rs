@@ -55,11 +55,11 @@ impl<O: Orders<Ticket = WalkTag>> Orders for ReusingOrders<O> {
     }
 }
 
-/// Returns the metadata of a source that is about to be read.
+/// Returns the metadata of a source of a walk that is about to be read.
 fn look(source: &Source) -> io::Result<Option<Stat>> {
     match source {
         Source::Path(path) | Source::Named(path) => stat_at(CWD, path.as_os_str(), Follow::Yes).map(Some),
         Source::Beneath(dir, name) => stat_at(dir, name.as_c_str(), Follow::No).map(Some),
-        Source::Stdin | Source::StdinAgain => Ok(None),
+        Source::Within(..) | Source::Stdin | Source::StdinAgain => Ok(None),
     }
 }
