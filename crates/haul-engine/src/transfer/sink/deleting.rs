@@ -179,6 +179,12 @@ impl<'a, 'c> Sweep<'a, 'c> {
 
     /// Starts to list a directory. A directory that cannot be read counts as empty.
     fn enter(&mut self, parent: Option<u64>, path: Vec<u8>, is_gone: bool) {
+        if is_gone
+            && !self.context.options.dry_run
+            && let Ok(path) = RelPath::new(&path)
+        {
+            self.context.sweep_leftovers(&path);
+        }
         // Open a separate descriptor, because reading moves its offset.
         let opened = self.place(&path).and_then(|place| open_dir_at(&place, c".", Follow::No));
         let reader = opened.ok().map(DirReader::new);

@@ -291,7 +291,7 @@ impl SinkContext<'_> {
     }
 
     /// Removes the temporary files that earlier runs left in a directory, after the source has
-    /// offered all files in it.
+    /// offered all files in it, or does not have it.
     pub(super) fn sweep_leftovers(&self, path: &RelPath) {
         let Some(log) = self.log.as_ref().filter(|log| log.has_earlier_run()) else { return };
         // Ignore an error: the temporary names are unique, so they conflict with no other file.

@@ -226,6 +226,26 @@ fn names_of_own_files_are_never_deleted() {
     assert_eq!(files(&pair.sink()), own.iter().chain(&["d/f"]).map(|name| (*name).to_owned()).collect());
 }
 
+/// Regression: temporary files of an earlier run of the job kept a directory that the source had no
+/// longer. Those without logged objects, as a killed run leaves them, stayed for ever.
+#[test]
+fn directories_with_leftovers_of_the_job_are_deleted() {
+    let pair = Pair::resuming(None);
+    write_all(&pair.source(), &["t/f"]);
+    fs::create_dir(pair.source().join("t/gone")).unwrap();
+    fs::write(pair.source().join("t/gone/large"), vec![5; 24 << 20]).unwrap();
+    assert!(pair.send_stopped(&["t"], &deleting(), 0).was_stopped());
+    let gone = pair.sink().join("t/gone");
+    let temporary = files(&gone).into_iter().find(|name| name.starts_with(".haul-")).expect("it was stopped");
+    let (of_job, _) = temporary.rsplit_once('-').unwrap();
+    fs::write(gone.join(format!("{of_job}-0123456789abcdef")), b"no object of it is logged").unwrap();
+    fs::remove_dir_all(pair.source().join("t/gone")).unwrap();
+    let told = pair.send(&["t"], &deleting(), 1);
+    told.is_fine();
+    assert_eq!((told.summary().deleted, files(&pair.sink())), (1, set(&["t/f"])));
+    assert!(!gone.exists());
+}
+
 /// A directory with more names to delete than are removed together.
 #[test]
 fn large_directories_are_deleted_in_groups() {
