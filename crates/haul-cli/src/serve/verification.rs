@@ -59,6 +59,7 @@ fn end_of(verified: &Result<VerifyTotals, VerifyError>, is_interrupted: bool) ->
         Err(VerifyError::Refused { source, .. }) => format!("cannot use the waybill: {source}"),
         Err(VerifyError::Waybill(_, error)) => format!("cannot read the waybill: {}", reason(error)),
         Err(VerifyError::Root(_, error)) => format!("cannot open the directory: {}", reason(error)),
+        Err(VerifyError::Empty(_)) => "the waybill has no entries, so that it proves nothing".to_owned(),
         Err(error) => error.to_string(),
     };
     Event::Error { message }

@@ -41,6 +41,20 @@ fn directories_without_r_leave_no_waybill() {
     good(dir, &["verify", "-q", "v"]);
 }
 
+/// Regression: the waybill of a copy that failed, or was interrupted in its first file, has no
+/// entries. Its verification was successful.
+#[test]
+fn a_receipt_of_nothing_proves_nothing() {
+    let home = tempfile::tempdir().unwrap();
+    let dir = home.path();
+    tree(dir);
+    assert_eq!(run(dir, &["cp", "--waybill=w", "none", "copy"]).status, Some(1));
+    for args in [&["verify", "w", "."][..], &["repair", "w", ".", "--from", "data"]] {
+        let ran = run(dir, args);
+        assert!(ran.status == Some(2) && ran.err.contains("no entries"), "{args:?}: {ran:?}");
+    }
+}
+
 /// Regression: a second section silently replaced the digests of files that had rotted.
 #[test]
 fn bytes_that_changed_without_a_trace_keep_their_earlier_digest() {

@@ -133,6 +133,9 @@ pub enum VerifyError {
         /// Reason for the refusal.
         source: ReadError,
     },
+    /// The waybill has no entries, as that of a job which failed: it proves nothing.
+    #[error("{}: the waybill has no entries, so that it proves nothing", crate::copy::quote(.0))]
+    Empty(OsString),
     /// The directory cannot be opened.
     #[error("cannot open {}: {}", crate::copy::quote(.0), sum::reason(.1))]
     Root(OsString, #[source] io::Error),
@@ -176,6 +179,9 @@ pub(crate) fn verify_and_keep(
     let stamped = Stamped::now();
     let mut totals = VerifyTotals::default();
     let summary = look_through(&settings.waybill, report, &mut totals)?;
+    if summary.entries == 0 && totals.flaws == 0 {
+        return Err(VerifyError::Empty(settings.waybill.clone()));
+    }
     let needs_index = summary.sections > 1 || settings.extra;
     let shares = if needs_index { index::shares(summary.entries) } else { 1 };
     // If several sections list a file, only the last one is read, so the total is unknown until
