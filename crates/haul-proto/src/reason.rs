@@ -120,9 +120,15 @@ pub struct PeerText(Box<[u8]>);
 impl PeerText {
     /// Creates a text, truncated to [`TEXT_BYTES_MAX`].
     pub fn new(text: &str) -> PeerText {
-        let cut = (0..=text.len().min(TEXT_BYTES_MAX)).rev().find(|at| text.is_char_boundary(*at));
-        let end = cut.unwrap_or(0);
-        PeerText(text.as_bytes()[..end].into())
+        PeerText::of_bytes(text.as_bytes())
+    }
+
+    fn of_bytes(text: &[u8]) -> PeerText {
+        let continues = |at: &usize| text.get(*at).is_some_and(|byte| byte & 0xc0 == 0x80);
+        let most = text.len().min(TEXT_BYTES_MAX);
+        // A character of UTF-8 has at most 4 bytes.
+        let end = (most.saturating_sub(3)..=most).rev().find(|at| !continues(at)).unwrap_or(most);
+        PeerText(text[..end].into())
     }
 
     pub(crate) fn encode(&self, body: &mut Body<'_>) {
@@ -167,8 +173,15 @@ impl Reason {
 
     /// Appends a sentence to the text. An end of the text that does not fit is cut.
     pub fn append(&mut self, more: &str) {
-        let text = if self.text.0.is_empty() { more.to_owned() } else { format!("{}; {more}", self.text) };
-        self.text = PeerText::new(&text);
+        let link: &[u8] = if self.text.0.is_empty() { b"" } else { b"; " };
+        self.text = PeerText::of_bytes(&[&self.text.0, link, more.as_bytes()].concat());
+    }
+
+    /// Puts the path of a file before the text.
+    #[must_use]
+    pub fn of_file(self, path: &[u8]) -> Reason {
+        let link: &[u8] = if self.text.0.is_empty() { b"" } else { b": " };
+        Reason { why: self.why, text: PeerText::of_bytes(&[path, link, &self.text.0].concat()) }
     }
 
     pub(crate) fn encode(&self, body: &mut Body<'_>) {
@@ -212,5 +225,16 @@ mod tests {
         assert_eq!(text.to_string(), "disk %1B[2J full%0A");
         assert_eq!(Reason::new(Why::NoSpace, "sda 1").to_string(), "no space left: sda 1");
         assert_eq!(PeerText::new(&"é".repeat(600)).0.len(), TEXT_BYTES_MAX);
+        assert_eq!(PeerText::new(&format!("x{}", "é".repeat(600))).0.len(), TEXT_BYTES_MAX - 1);
+    }
+
+    /// Regression: a name with a tab was shown as `%252509` after two sentences were added.
+    #[test]
+    fn names_in_a_reason_are_escaped_once() {
+        let mut reason = Reason::new(Why::NoSpace, "cannot create").of_file(b"a\tb\xff");
+        reason.append("2 files failed");
+        reason.append("again");
+        assert_eq!(reason.text.to_string(), "a%09b%FF: cannot create; 2 files failed; again");
+        assert_eq!(Reason::from(Why::Quota).of_file(b"f").text.to_string(), "f");
     }
 }

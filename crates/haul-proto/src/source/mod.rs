@@ -25,7 +25,7 @@ use crate::{
     Summary, Unread, Update, WalkEnd, Why,
 };
 use file::{Closing, File, Stage};
-use haul_model::{Level, PATH_BYTES_MAX, Percent};
+use haul_model::{Level, PATH_BYTES_MAX};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -414,10 +414,7 @@ impl Source {
     /// Handles a file for which the sink has no space. Files that were not announced fail with it.
     fn run_short(&mut self, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
         let path = self.files.get(&number).map(|file| file.facts.path.clone()).unwrap_or_default();
-        let path = Percent(&path[..path.len().min(SHOWN_PATH_BYTES_MAX)]);
-        let cause = reason.text.to_string();
-        let text = if cause.is_empty() { path.to_string() } else { format!("{path}: {cause}") };
-        let reason = Reason::new(reason.why, &text);
+        let reason = reason.of_file(&path[..path.len().min(SHOWN_PATH_BYTES_MAX)]);
         self.finish(number, Outcome::Failed(reason.clone()), false, out);
         let is_waiting = |file: &File| matches!(file.stage, Stage::Fresh | Stage::Linked);
         let waiting: Vec<FileNumber> =
