@@ -30,7 +30,12 @@ pub(super) fn section(fields: &Fields<'_>) -> Result<Section, FlawKind> {
         root: fields.must("root", bytes)?,
     };
     let after = fields.maybe("after", |hex| Digest::from_hex(Algorithm::Blake3, hex).ok())?;
-    Ok(Section { number: fields.must("section", number)?, after, job })
+    Ok(Section { number: section_number(fields)?, after, job })
+}
+
+/// Returns the number of a section. The greatest number has no successor, so it is none.
+fn section_number(fields: &Fields<'_>) -> Result<u64, FlawKind> {
+    fields.must("section", |text| number(text).filter(|number| *number < u64::MAX))
 }
 
 /// Decodes an entry with the given tag.
@@ -165,7 +170,7 @@ pub(super) fn proven(text: &str) -> Result<Proven, FlawKind> {
 /// Decodes the closing line.
 pub(super) fn end(fields: &Fields<'_>) -> Result<End, FlawKind> {
     Ok(End {
-        section: fields.must("section", number)?,
+        section: section_number(fields)?,
         entries: fields.must("entries", number)?,
         files: fields.must("files", number)?,
         bytes: fields.must("bytes", number)?,

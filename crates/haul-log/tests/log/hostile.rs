@@ -91,6 +91,14 @@ fn invalid_values_are_refused_by_field() {
     assert_eq!(flaws(&past)[0], (3, "misplaced line: the range exceeds the end of the file".into()));
 }
 
+/// Regression: the number of the section after this one overflowed.
+#[test]
+fn the_greatest_section_number_is_refused() {
+    let last = HEAD.replace("section=1", "section=18446744073709551615");
+    let found = flaws(&sealed(&[&last, "dir path=d mode=0755 mtime=0.000000000", HEAD]));
+    assert_eq!(found[0], (1, "invalid value of field 'section'".into()), "{found:?}");
+}
+
 #[test]
 fn objects_that_contradict_their_file_are_found() {
     let crc = |bytes: &[u8]| haul_digest::digest(haul_digest::Algorithm::Crc32, bytes).to_string();
