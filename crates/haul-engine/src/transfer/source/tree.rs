@@ -463,7 +463,8 @@ impl Roots {
     /// accepts.
     ///
     /// # Errors
-    /// Returns an error if a directory of the source cannot be read, or may have been replaced.
+    /// Returns an error if a directory of the source cannot be read, or may have been replaced, or if
+    /// an operand was removed.
     pub(crate) fn names(
         &self,
         directory: &[u8],
@@ -488,6 +489,12 @@ impl Roots {
                 at.root += 1;
                 at.reader = root.reader(path)?;
             }
+        }
+        // An operand that was removed since the walk has no names, but does not lack those that were
+        // sent.
+        let is_last = names.len() < max;
+        if is_last && !self.looks(directory).all(|(root, _)| root.is_there()) {
+            return Err(io::ErrorKind::StaleNetworkFileHandle.into());
         }
         Ok(names)
     }
@@ -534,6 +541,11 @@ impl Root {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             opened => opened.map(|dir| Some(DirReader::new(dir))),
         }
+    }
+
+    /// Returns true if this directory has not been removed.
+    fn is_there(&self) -> bool {
+        self.with(|dir| stat::stat_fd(dir)).and_then(io::Result::ok).is_some_and(|facts| facts.nlink > 0)
     }
 
     /// Returns the result of `look` in this directory; `None` if it was replaced.
@@ -603,4 +615,32 @@ fn means_contents(operand: &[u8]) -> bool {
 
 fn last_part(operand: &[u8]) -> &[u8] {
     operand.rsplit(|&byte| byte == b'/').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// Regression: an operand that was removed during the job had no names any more, so the sink
+    /// deleted all that it had received.
+    #[test]
+    fn the_names_of_a_removed_operand_are_uncertain() {
+        let home = tempfile::tempdir().unwrap();
+        for (contents_only, base) in [(false, "d"), (true, "")] {
+            let path = home.path().join("d");
+            fs::create_dir_all(path.join("sub")).unwrap();
+            let operand = Operand { path: path.clone().into(), contents_only, root: None };
+            let roots = Roots::of(&[operand]);
+            let names = |beneath: &str| {
+                let directory = format!("{base}{beneath}");
+                let directory = directory.strip_prefix('/').unwrap_or(&directory).as_bytes();
+                roots.names(directory, &mut roots.before_names(directory), 10, |_| true)
+            };
+            assert_eq!(names("").unwrap(), [Box::from(&b"sub"[..])]);
+            assert!(names("/none").unwrap().is_empty());
+            fs::remove_dir_all(&path).unwrap();
+            assert!(names("").is_err() && names("/sub").is_err(), "{base}");
+        }
+    }
 }
