@@ -7,8 +7,7 @@ use haul_digest::list::{BagRules, Flaw};
 use haul_digest::{Algorithm, digest};
 use haul_engine::sum::reason;
 use haul_sys::beneath::{open_place_beneath, open_root, open_source_beneath};
-use haul_sys::dir::{CWD, DirReader, read_dir};
-use haul_sys::open::open_source_at;
+use haul_sys::dir::{DirReader, read_dir};
 use haul_sys::{FileKind, Follow};
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -272,8 +271,8 @@ impl Payload {
         while !stop.load(Ordering::Relaxed) {
             *line += 1;
             let flaw = match read_piece(reader, b'\n', &mut text) {
-                Ok(Piece::Whole) if text.iter().all(u8::is_ascii_whitespace) => continue,
-                Ok(Piece::Whole) => rules.fetched(&text).err(),
+                Ok(Piece::Whole | Piece::Unended) if text.iter().all(u8::is_ascii_whitespace) => continue,
+                Ok(Piece::Whole | Piece::Unended) => rules.fetched(&text).err(),
                 Ok(Piece::TooLong) => Some(Flaw::TooLong),
                 Ok(Piece::End) => break,
                 Err(error) => {

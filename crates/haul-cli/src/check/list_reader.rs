@@ -3,7 +3,7 @@
 use super::json;
 use crate::sum::list::{Piece, read_piece};
 use haul_digest::Algorithm;
-use haul_digest::list::{Flaw, Hints, Line, Reader};
+use haul_digest::list::{Flaw, Hints, Line, Reader, is_start_of_an_entry};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -79,15 +79,16 @@ impl ListReader {
     pub(super) fn next(&mut self) -> Next {
         let mut line = Vec::new();
         self.line += 1;
-        match read_piece(&mut self.source, self.end, &mut line) {
-            Ok(Piece::Whole) => {}
+        let is_cut = match read_piece(&mut self.source, self.end, &mut line) {
+            Ok(Piece::Whole) => false,
+            Ok(Piece::Unended) => is_start_of_an_entry(&line),
             Ok(Piece::TooLong) => return Next::Line(Line::Malformed(Flaw::TooLong)),
             Ok(Piece::End) => return Next::End,
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 return Next::Failed(error.to_string());
             }
             Err(_) => return Next::Failed("read error".to_owned()),
-        }
+        };
         if self.line == 1 && UTF16_MARKS.iter().any(|mark| line.starts_with(mark)) {
             return Next::Failed("cannot read UTF-16 text; convert the list to UTF-8 first".to_owned());
         }
@@ -97,6 +98,8 @@ impl ListReader {
         };
         Next::Line(match read {
             Line::Claim(claim) if self.is_stdin && claim.name == b"-" => Line::Malformed(Flaw::OwnSource),
+            Line::Malformed(Flaw::NoChecksum) | Line::Excluded if is_cut => Line::Malformed(Flaw::Damaged),
+            Line::Remark if is_cut && line.starts_with(b"#") => Line::Malformed(Flaw::Damaged),
             read => read,
         })
     }

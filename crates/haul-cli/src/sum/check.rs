@@ -12,7 +12,7 @@ use super::line::{Claim, Line, LineRules, has_digest, read_line};
 use super::list::{Piece, read_piece};
 use super::output::Output;
 use super::personality::Personality;
-use haul_digest::list::Interpretation;
+use haul_digest::list::{Flaw, Interpretation, is_start_of_an_entry};
 use haul_engine::sum::{
     Counters, Form, Order, Orders, Outcome, Recipe, Settings, Source, Task, Work, hash_rest,
     hash_rest_of_stdin, run,
@@ -195,6 +195,7 @@ impl Orders for Lists<'_> {
             list.line += 1;
             let read = match read_piece(&mut list.reader, end_of_line, &mut text) {
                 Ok(Piece::Whole) => self.read(&text),
+                Ok(Piece::Unended) => self.read_unended(&text),
                 Ok(Piece::TooLong) => {
                     LineMeaning::Malformed { why: self.malformed(), fails: self.any.is_some() }
                 }
@@ -288,6 +289,20 @@ impl<'a> Lists<'a> {
                 Err(_) => LineMeaning::NoText,
             },
         }
+    }
+
+    /// Reads the last line of a list that has no line end.
+    fn read_unended(&mut self, line: &[u8]) -> LineMeaning {
+        let read = self.read(line);
+        let is_skipped = match &read {
+            LineMeaning::Malformed { fails, .. } => !fails,
+            LineMeaning::Remark => line.starts_with(b"#"),
+            _ => false,
+        };
+        if !(is_skipped && self.any.is_some() && is_start_of_an_entry(line)) {
+            return read;
+        }
+        LineMeaning::Malformed { why: format!("{}: {}", self.malformed(), Flaw::Damaged), fails: true }
     }
 
     /// Reads a line in any other format of `haul check`.

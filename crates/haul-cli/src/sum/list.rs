@@ -79,7 +79,7 @@ impl List {
                 }
                 Ok(Piece::TooLong) => return Some(self.complaint("line is too long")),
                 Ok(Piece::Whole) if piece.is_empty() => {}
-                Ok(Piece::Whole) => return Some(self.operand(piece)),
+                Ok(Piece::Whole | Piece::Unended) => return Some(self.operand(piece)),
             }
         }
     }
@@ -137,6 +137,8 @@ const ITS_OWN: &str = "a list on standard input cannot name standard input";
 pub(crate) enum Piece {
     /// The complete entry, without its end mark.
     Whole,
+    /// The last entry of a list that ends without an end mark. It may have been cut off.
+    Unended,
     /// The entry exceeds [`limits::LIST_LINE_BYTES_MAX`] and was skipped.
     TooLong,
     /// The end of the list.
@@ -155,7 +157,7 @@ pub(crate) fn read_piece(reader: &mut impl BufRead, end: u8, piece: &mut Vec<u8>
         return Ok(Piece::Whole);
     }
     if read < limits::LIST_LINE_BYTES_MAX {
-        return Ok(Piece::Whole);
+        return Ok(Piece::Unended);
     }
     reader.skip_until(end)?;
     piece.clear();
@@ -221,7 +223,7 @@ mod tests {
         let mut read = |piece: &mut Vec<u8>| read_piece(&mut reader, b'\n', piece).unwrap();
         assert_eq!((read(&mut piece), piece.as_slice()), (Piece::Whole, b"one".as_slice()));
         assert_eq!(read(&mut piece), Piece::TooLong);
-        assert_eq!((read(&mut piece), piece.as_slice()), (Piece::Whole, b"two".as_slice()));
+        assert_eq!((read(&mut piece), piece.as_slice()), (Piece::Unended, b"two".as_slice()));
         assert_eq!(read(&mut piece), Piece::End);
     }
 }

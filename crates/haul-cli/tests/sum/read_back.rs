@@ -265,3 +265,38 @@ fn a_named_pipe_in_a_list_is_not_waited_for() {
         }
     }
 }
+
+/// Regression: a list that was cut off in the tag or in the first digits of its last line was
+/// good, and the file of that line was not checked.
+#[test]
+fn a_list_that_is_cut_off_fails() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path();
+    for name in ["first", "second"] {
+        fs::write(dir.join(name), name).unwrap();
+    }
+    let mut wrong = Vec::new();
+    let mut cut = |algorithm: Algorithm, form: &[&str], states: bool| {
+        let args = [&["-a", algorithm.name()], form, &["--", "first", "second"]].concat();
+        let list = good("haul sum", dir, &args, b"");
+        let end = if form.contains(&"-z") { '\0' } else { '\n' };
+        let begin = list.find(end).unwrap() + 1;
+        for at in [1, 2, 4, 6, 8, 12, 20].map(|len| begin + len).into_iter().filter(|at| *at < list.len() - 1)
+        {
+            fs::write(dir.join("list"), &list[..at]).unwrap();
+            for words in checks(Some(algorithm), form, states) {
+                let (status, out, err) = haul(dir, &words);
+                if status != Some(1) {
+                    let last = &list[begin..at];
+                    wrong.push(format!("{algorithm} {form:?} {words:?} {last:?}: {status:?}\n{out}{err}"));
+                }
+            }
+        }
+    };
+    for algorithm in [Algorithm::Blake3, Algorithm::Md5, Algorithm::Crc32c, Algorithm::Cksum, Algorithm::Bsd]
+    {
+        BARE.into_iter().for_each(|form| cut(algorithm, form, states_itself(algorithm, form)));
+        STATED.into_iter().for_each(|form| cut(algorithm, form, true));
+    }
+    assert!(wrong.is_empty(), "{} differ\n{}", wrong.len(), wrong[..wrong.len().min(5)].join("\n"));
+}

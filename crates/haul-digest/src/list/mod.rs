@@ -25,6 +25,7 @@ mod tagged;
 
 pub use bag::BagRules;
 pub use claim::{Blocks, Claim, Dialect, Flaw, Foreign, Interpretation, Line, Span, StatedChecksum};
+pub use damage::is_start_of_an_entry;
 pub use escape::{escape, unescape};
 pub use hint::{Hints, Kind, forced};
 pub use reader::Reader;
