@@ -85,7 +85,10 @@ fn copies(command: &str, is_sink: bool, (name, rules): (&str, &str), runs: u32) 
     let (from, to) = if is_sink { ("plain", "view") } else { ("view", "plain") };
     build(&fixture.path(&format!("{from}/tree")));
     let expected = contents(&fixture.path(&format!("{from}/tree")));
-    assert_eq!(expected.values().map(Vec::len).sum::<usize>(), FILES.iter().map(|(_, len)| len).sum());
+    assert_eq!(
+        expected.values().map(Vec::len).sum::<usize>(),
+        FILES.iter().map(|(_, len)| len).sum::<usize>()
+    );
     for number in 0..runs {
         let ended = run(&fixture, command, &format!("{from}/tree"), to);
         let tree = fixture.path(&format!("{to}/tree"));

@@ -2,6 +2,7 @@
 
 use super::LogError;
 use haul_log::objects::{HEAD_BYTES, Order, newer};
+use haul_storage::{Draft, Durability, Writers};
 use haul_sys::FileKind;
 use haul_sys::dir::read_dir;
 use std::collections::{BTreeMap, BTreeSet};

@@ -387,7 +387,7 @@ fn job_parameters(code: &Code<'_>) -> Vec<usize> {
         let text: Vec<&str> = parameter.iter().take(4).map(|token| token.text.as_str()).collect();
         text == ["job", ":", "&", "Job"]
     };
-    let takes_job = |function: &Function<'_>| function.parameters.iter().any(|parameter| is_job(parameter));
+    let takes_job = |function: &Function<'_>| function.parameters.iter().any(is_job);
     functions(code).iter().filter(|function| takes_job(function)).map(|function| function.line).collect()
 }
 

@@ -466,6 +466,7 @@ mod tests {
     use haul_lab::faults::FaultFs;
     use haul_lab::needs::{Need, met_or_skip};
     use haul_sys::CWD;
+    use haul_sys::dir::open_dir_at;
     use std::sync::Barrier;
 
     /// Removing a file whose dots were left out once also removed the file of that shorter name,
