@@ -1,6 +1,6 @@
 //! Basic types of all crates: offsets and lengths in bytes, the division of a file into objects,
-//! and the verification level of a range. Also relative paths that stay beneath their root, and the
-//! limits that bound memory.
+//! and the verification level of a range. Also sets of objects, relative paths that stay beneath
+//! their root, and the limits that bound memory.
 //!
 //! This crate uses no clock, file or socket.
 
@@ -11,6 +11,7 @@ mod moment;
 mod path;
 mod percent;
 mod range;
+mod runs;
 mod size;
 
 pub use geometry::{Geometry, LeafSize, LeafSizeError, Object, ObjectIndex, ObjectSize, ObjectSizeError};
@@ -19,4 +20,5 @@ pub use moment::Moment;
 pub use path::{PART_BYTES_MAX, PATH_BYTES_MAX, PATH_PARTS_MAX, PathError, RelPath};
 pub use percent::Percent;
 pub use range::{ByteLen, ByteOffset, ByteRange};
+pub use runs::Runs;
 pub use size::{SizeError, format_count, format_size, parse_size};

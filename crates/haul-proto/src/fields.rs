@@ -2,9 +2,8 @@
 
 use crate::Flaw;
 use crate::limits::RUNS_MAX;
-use crate::runs::Runs;
 use haul_digest::{Algorithm, Blake2bLen, DIGEST_BYTES_MAX, Digest};
-use haul_model::{Level, Moment};
+use haul_model::{Level, Moment, Runs};
 
 /// Bit of a tag that must be understood: a receiver that does not know the tag refuses the message.
 pub(crate) const MANDATORY: u16 = 0x8000;

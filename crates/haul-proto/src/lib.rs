@@ -15,12 +15,12 @@ pub mod limits;
 mod message;
 mod names;
 mod reason;
-mod runs;
 pub mod sink;
 pub mod source;
 mod timing;
 
 pub use frame::{Flaw, Header};
+pub use haul_model::Runs;
 pub use limits::{HEADER_LEN, VERSION};
 pub use message::{
     Accept, Answer, BlockDigest, BlockReject, BlockSync, Bye, CONTROL, Close, Compared, Compression, Connect,
@@ -34,7 +34,6 @@ pub use names::{
     NAME_BYTES_MAX, NameFault, STORED_SUMS, check_accepted, check_name, check_received, is_own_name,
 };
 pub use reason::{PeerText, Reason, Why};
-pub use runs::Runs;
 pub use sink::Sink;
 pub use source::Source;
 pub use timing::{End, Timing, Withheld};

@@ -5,10 +5,9 @@ use super::FileNumber;
 use super::options::one_of;
 use crate::fields::{Body, Fields};
 use crate::limits::{DIGESTS_PER_MESSAGE, PACKED_BYTES_MAX};
-use crate::runs::Runs;
 use crate::{Flaw, Reason};
 use haul_digest::{Digest, KeyedDigest};
-use haul_model::{ByteRange, Level, ObjectIndex};
+use haul_model::{ByteRange, Level, ObjectIndex, Runs};
 
 /// NEW_BLOCK: bytes of an object. An object is sent as one or more blocks, in order, on one lane,
 /// without gaps. BLOCK_DIGEST ends the object.

@@ -7,10 +7,9 @@ use crate::limits::{
     OWNER_BYTES_MAX, PRINCIPALS_MAX, RUNS_MAX, XATTR_NAME_BYTES_MAX, XATTR_VALUE_BYTES_MAX, XATTRS_BYTES_MAX,
     XATTRS_MAX,
 };
-use crate::runs::Runs;
 use crate::{Flaw, Reason};
 use haul_digest::Digest;
-use haul_model::{Level, Moment, PATH_BYTES_MAX};
+use haul_model::{Level, Moment, PATH_BYTES_MAX, Runs};
 
 /// NEW_FILE: one name of the tree and its metadata. Paths are as the peer sent them, not yet
 /// validated.

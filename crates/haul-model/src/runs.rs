@@ -125,7 +125,7 @@ impl Runs {
 
     /// Appends a run. Returns false and adds nothing if the run is empty, touches the last run, or
     /// starts before its end.
-    pub(crate) fn push(&mut self, start: u64, end: u64) -> bool {
+    pub fn push(&mut self, start: u64, end: u64) -> bool {
         let is_behind = self.runs.last().is_none_or(|last| last.1 < start);
         let is_run = start < end && is_behind;
         if is_run {
