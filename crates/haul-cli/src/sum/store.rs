@@ -1,10 +1,10 @@
 //! `haul sum --store`: stores the digests with the files.
 
 use super::resolve::Files;
-use haul_digest::{Algorithm, Digest};
+use haul_digest::{Algorithm, Digest, ObjectTable};
 use haul_engine::stored::{Form as Stored, HIDDEN, Store, StoreError, StoredFileInfo};
 use haul_engine::sum::{Form, Recipe, Sums};
-use haul_engine::waybill::{ObjectSums, Root};
+use haul_engine::waybill::Root;
 use haul_log::waybill::PathError;
 use haul_model::ObjectSize;
 use haul_sys::Stat;
@@ -28,7 +28,7 @@ pub(crate) struct StoreRequest {
 pub(super) struct SavedDigests {
     facts: Option<Box<Stat>>,
     digests: Vec<Digest>,
-    objects: Option<ObjectSums>,
+    objects: Option<ObjectTable>,
 }
 
 /// Error that prevents storing a file's digests.

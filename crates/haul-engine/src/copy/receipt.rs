@@ -11,10 +11,10 @@ use super::file::{FileMove, SinkState};
 use super::job::Job;
 use super::pipeline::{Moved, interrupted};
 use crate::waybill::{
-    FileFacts, LeafStore, LeafSums, Named, ObjectHasher, ObjectSums, Root, StreamSums, WaybillWriter,
-    file_entry, name_entry,
+    FileFacts, LeafStore, LeafSums, Named, ObjectHasher, Root, StreamSums, WaybillWriter, file_entry,
+    name_entry,
 };
-use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, PartHasher, PartPlace};
+use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, ObjectTable, PartHasher, PartPlace};
 use haul_log::waybill::{CopyMethod, Entry, Kind, PathError, Proven, RelPath};
 use haul_model::{ByteLen, Level, Object, ObjectSize};
 use haul_sys::stat::{stat_at, stat_fd};
@@ -79,13 +79,13 @@ impl Receipt {
 #[derive(Debug)]
 pub(crate) struct ReceiptSums {
     pub(crate) digests: Vec<Digest>,
-    objects: ObjectSums,
+    objects: ObjectTable,
     leaves: Option<LeafSums>,
     way: CopyMethod,
 }
 
 impl ReceiptSums {
-    fn new(digests: Vec<Digest>, objects: ObjectSums, leaves: Option<LeafSums>) -> ReceiptSums {
+    fn new(digests: Vec<Digest>, objects: ObjectTable, leaves: Option<LeafSums>) -> ReceiptSums {
         ReceiptSums { digests, objects, leaves, way: CopyMethod::ReadWrite }
     }
 
@@ -139,7 +139,7 @@ struct PartsState {
     /// One assembly per algorithm, in the order of the receipt.
     assemblies: Vec<Assembly>,
     /// BLAKE3 digests of the objects, and their leaves.
-    objects: ObjectSums,
+    objects: ObjectTable,
     leaves: Option<LeafSums>,
 }
 
@@ -168,7 +168,7 @@ impl ReceiptParts {
         let assemblies = receipt.algorithms.iter().map(|&algorithm| Assembly::new(algorithm, size)).collect();
         let leaves = receipt.leaves.clone();
         let leaf_sums = leaves.as_ref().map(LeafSums::new);
-        let state = PartsState { assemblies, objects: ObjectSums::new(size), leaves: leaf_sums };
+        let state = PartsState { assemblies, objects: ObjectTable::new(size), leaves: leaf_sums };
         ReceiptParts { leaves, state: Mutex::new(state) }
     }
 
@@ -198,7 +198,7 @@ impl ReceiptParts {
     pub(crate) fn finish(&self, len: u64) -> ReceiptSums {
         let mut state = self.state.lock();
         let size = state.objects.size();
-        let objects = std::mem::replace(&mut state.objects, ObjectSums::new(size));
+        let objects = std::mem::replace(&mut state.objects, ObjectTable::new(size));
         let (assemblies, leaves) = (std::mem::take(&mut state.assemblies), state.leaves.take());
         drop(state);
         let finish = |assembly: Assembly| {

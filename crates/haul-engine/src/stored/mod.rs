@@ -8,9 +8,9 @@ pub use tree::HIDDEN;
 
 use crate::copy::quote;
 use crate::sum::reason;
-use crate::waybill::{ObjectSums, Root, differ, moment};
+use crate::waybill::{Root, differ, moment};
 use attributes::SetError;
-use haul_digest::{Algorithm, Digest};
+use haul_digest::{Algorithm, Digest, ObjectTable};
 use haul_log::stored::{Stored, StoredObjects, eos, xrootd};
 use haul_log::waybill::RelPath;
 use haul_sys::filesystem::syncs_as_a_whole;
@@ -59,7 +59,7 @@ pub struct StoredFileInfo<'a> {
     /// Digests of the whole file.
     pub digests: &'a [Digest],
     /// Digests of its objects, if it has more than one.
-    pub objects: Option<&'a ObjectSums>,
+    pub objects: Option<&'a ObjectTable>,
     /// Current time, in seconds since 1970.
     pub now: i64,
 }

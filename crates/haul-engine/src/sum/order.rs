@@ -1,8 +1,8 @@
 //! Input and output types of a checksum job.
 
 use super::settings::Recipe;
-use crate::waybill::{LeafSums, ObjectSums};
-use haul_digest::Digest;
+use crate::waybill::LeafSums;
+use haul_digest::{Digest, ObjectTable};
 use haul_model::{ByteLen, ByteOffset, ByteRange};
 use haul_sys::Stat;
 use std::ffi::{CString, OsString};
@@ -101,7 +101,7 @@ pub struct Sums {
     /// Roots of the requested subtrees, for each algorithm; empty otherwise.
     pub subtrees: Vec<Vec<Digest>>,
     /// Digests of the objects, if the recipe requests them and there is more than one.
-    pub objects: Option<ObjectSums>,
+    pub objects: Option<ObjectTable>,
     /// Digests of the leaves of the objects, if the job keeps them.
     pub leaf_sums: Option<Arc<LeafSums>>,
     /// Metadata of a regular file before its first byte was read.

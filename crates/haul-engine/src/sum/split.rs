@@ -6,9 +6,9 @@ use super::order::{SumError, Sums};
 use super::serial::{RunningDigests, leaves_of};
 use super::settings::{Form, LEAVES_PER_PIECE_MAX, Recipe, Sample};
 use super::source::{Opened, SourceRange};
-use crate::waybill::{LeafStore, LeafSums, ObjectHasher, ObjectLeaves, ObjectSums};
+use crate::waybill::{LeafStore, LeafSums, ObjectHasher, ObjectLeaves};
 use haul_digest::tree::{TreeAssembly, TreeShape, root_of};
-use haul_digest::{Algorithm, Assembly, Digest, Hasher, Part, PartHasher, PartPlace};
+use haul_digest::{Algorithm, Assembly, Digest, Hasher, ObjectTable, Part, PartHasher, PartPlace};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, ObjectIndex, ObjectSize};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
@@ -51,7 +51,7 @@ struct Joint {
     failure: Option<SumError>,
     sums: Vec<CombinedDigests>,
     /// Object digests by the first algorithm, if they are kept.
-    objects: Option<ObjectSums>,
+    objects: Option<ObjectTable>,
     /// Digests of the leaves of the objects.
     leaf_sums: Option<LeafSums>,
 }
@@ -146,7 +146,7 @@ impl Split {
     ) -> Split {
         let sums = recipe.algorithms.iter().map(|&algorithm| cut.joined(algorithm, recipe.form)).collect();
         let objects = match recipe.form {
-            Form::Objects { size, .. } => Some(ObjectSums::new(size)),
+            Form::Objects { size, .. } => Some(ObjectTable::new(size)),
             _ => None,
         };
         let leaves = leaves.filter(|_| objects.is_some()).cloned();

@@ -1,8 +1,8 @@
 //! Digests of transferred data: of each object, of the whole file, and for a waybill.
 
-use crate::waybill::ObjectSums;
 use haul_digest::{
-    Algebra, Algorithm, Assembly, Digest, DigestKey, Hasher, KeyedDigest, Part, PartHasher, PartPlace,
+    Algebra, Algorithm, Assembly, Digest, DigestKey, Hasher, KeyedDigest, ObjectTable, Part, PartHasher,
+    PartPlace,
 };
 use haul_model::{ByteLen, Geometry, Object, ObjectIndex, ObjectSize};
 use haul_proto::{JobOptions, Runs, Unit, Verify};
@@ -118,7 +118,7 @@ impl HashPlan {
             geometry: Geometry::new(ByteLen(size), self.object),
             serial,
             parts,
-            objects: self.waybill.then(|| ObjectSums::new(self.object)),
+            objects: self.waybill.then(|| ObjectTable::new(self.object)),
             has_late: false,
             sent: SentDigests::default(),
             told: SentDigests::default(),
@@ -239,7 +239,7 @@ pub(super) struct RootHash {
     /// Combining hasher, from parts in any order.
     parts: Option<PartSet>,
     /// BLAKE3 of the objects, for the waybill.
-    objects: Option<ObjectSums>,
+    objects: Option<ObjectTable>,
     /// True if some objects were not transferred but hashed locally.
     has_late: bool,
     sent: SentDigests,
@@ -346,7 +346,7 @@ impl RootHash {
             *parts = PartSet::new(parts.assembly.algorithm(), self.geometry.object_size());
         }
         if let Some(objects) = &mut self.objects {
-            *objects = ObjectSums::new(objects.size());
+            *objects = ObjectTable::new(objects.size());
         }
     }
 
@@ -415,7 +415,7 @@ impl RootHash {
 
     /// Returns the digests of the whole file for the waybill, BLAKE3 first, and those of its
     /// objects. Returns `None` if no waybill is written or if objects are missing.
-    pub(super) fn for_waybill(&self) -> Option<(Vec<Digest>, &ObjectSums)> {
+    pub(super) fn for_waybill(&self) -> Option<(Vec<Digest>, &ObjectTable)> {
         let objects = self.objects.as_ref()?;
         let len = ByteLen(self.geometry.len());
         let mut assembly = Assembly::new(Algorithm::Blake3, objects.size());

@@ -2,7 +2,8 @@
 
 use super::locate::Located;
 use crate::sum::{Outcome, SumError, Sums};
-use crate::waybill::{ObjectSums, moment};
+use crate::waybill::moment;
+use haul_digest::ObjectTable;
 use haul_log::waybill::{Content, Entry, Kind, Mark, RelPath};
 use haul_model::{ByteRange, ObjectIndex};
 use std::fmt;
@@ -107,7 +108,7 @@ pub(super) struct Expected {
     pub(super) mark: Mark,
     pub(super) entry: Entry,
     /// Object digests to compare; `None` if only the digest of the whole file is compared.
-    pub(super) objects: Option<ObjectSums>,
+    pub(super) objects: Option<ObjectTable>,
     /// True if only some objects are read.
     pub(super) sampled: bool,
     /// Verdict that was reached without reading.
@@ -159,7 +160,7 @@ fn compare(expected: &Expected, sums: &Sums) -> (VerdictKind, Vec<ByteRange>) {
     }
     let mut damage = Vec::new();
     if let (Some(objects), Some(geometry)) = (&expected.objects, content.geometry()) {
-        let none = ObjectSums::new(objects.size());
+        let none = ObjectTable::new(objects.size());
         let found = sums.objects.as_ref().unwrap_or(&none);
         let differs = |index: ObjectIndex, digest| match found.get(index) {
             Some(ours) => ours != digest,
@@ -174,7 +175,7 @@ fn compare(expected: &Expected, sums: &Sums) -> (VerdictKind, Vec<ByteRange>) {
     if damage.is_empty() && whole_differs(content, sums) {
         damage.push(ByteRange::between(0, content.size));
     }
-    let picked_none = expected.sampled && sums.objects.as_ref().is_none_or(ObjectSums::is_empty);
+    let picked_none = expected.sampled && sums.objects.as_ref().is_none_or(ObjectTable::is_empty);
     if picked_none {
         return (VerdictKind::Passed, Vec::new());
     }

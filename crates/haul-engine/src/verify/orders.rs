@@ -5,8 +5,7 @@ use super::index::Index;
 use super::judge::{Change, Expected, unopened};
 use super::resume::Earlier;
 use crate::sum::{Form, Order, Orders, Recipe, Sample, Source, Task, Work};
-use crate::waybill::ObjectSums;
-use haul_digest::Algorithm;
+use haul_digest::{Algorithm, ObjectTable};
 use haul_log::waybill::{Content, Entry, Kind, Mark, Reader, Record, RelPath, Special};
 use haul_model::{ByteOffset, ObjectIndex};
 use haul_sys::beneath::open_place_beneath;
@@ -70,9 +69,9 @@ impl<R: BufRead + Send> Waybill<R> {
     }
 
     /// Reads the object digests of the entry that was just read.
-    fn objects(&mut self, entry: &Entry) -> Option<ObjectSums> {
+    fn objects(&mut self, entry: &Entry) -> Option<ObjectTable> {
         let mut sums = match &entry.kind {
-            Kind::File(Content { objects: Some(objects), .. }) => Some(ObjectSums::new(objects.size)),
+            Kind::File(Content { objects: Some(objects), .. }) => Some(ObjectTable::new(objects.size)),
             _ => None,
         };
         while let Some((record, mark)) = self.record() {

@@ -5,8 +5,8 @@ use super::orders::recipe;
 use super::{VerifyError, VerifyObserver, VerifyTotals};
 use crate::stored::{Finder, HIDDEN};
 use crate::sum::{self, Counters, Listed, Order, Orders, Settings, Source, SumError, Walk, WalkTag, Work};
-use crate::waybill::{ObjectSums, Root};
-use haul_digest::Algorithm;
+use crate::waybill::Root;
+use haul_digest::{Algorithm, ObjectTable};
 use haul_log::stored::Stored;
 use haul_log::waybill::{Content, Entry, Kind, Mark, Moment, Objects, RelPath};
 use haul_model::{ByteOffset, ObjectIndex};
@@ -162,7 +162,7 @@ impl Expected {
             leaf: None,
         });
         self.objects = objects.map(|objects| {
-            let mut sums = ObjectSums::new(objects.size);
+            let mut sums = ObjectTable::new(objects.size);
             for (index, digest) in (0..).zip(objects.digests) {
                 sums.set(ObjectIndex(index), digest);
             }

@@ -12,8 +12,8 @@
 //! ```
 
 use super::known::read_file;
-use super::{LeafStore, LeafSums, ObjectSums};
-use haul_digest::{Algorithm, Digest, digest};
+use super::{LeafStore, LeafSums};
+use haul_digest::{Algorithm, Digest, ObjectTable, digest};
 use haul_log::waybill::{Content, Entry, Kind, MARK_BYTES, Mark, Reader, Record, RelPath};
 use haul_model::{LeafSize, ObjectSize};
 use haul_sys::transfer;
@@ -55,7 +55,7 @@ pub(crate) fn differ(was: &[Digest], is: &[Digest]) -> bool {
 pub(super) struct Carried {
     pub(super) entry: Entry,
     /// Digests of objects and leaves of the earlier entry, which stand for those of the new one.
-    pub(super) sums: Option<(ObjectSums, Option<LeafSums>)>,
+    pub(super) sums: Option<(ObjectTable, Option<LeafSums>)>,
 }
 
 /// Reader of the first bytes of a file that does not move its offset, which the writer uses.

@@ -1,7 +1,7 @@
 //! Entries of a waybill from file-system metadata.
 
-use super::{LeafSums, ObjectSums};
-use haul_digest::{Algorithm, Digest};
+use super::LeafSums;
+use haul_digest::{Algorithm, Digest, ObjectTable};
 use haul_log::waybill::{Content, CopyMethod, Entry, Kind, Moment, Objects, PathError, RelPath, Special};
 use haul_model::Level;
 use haul_sys::open::read_link_at;
@@ -17,7 +17,7 @@ pub struct FileFacts<'a> {
     /// Digests of the whole file.
     pub digests: &'a [Digest],
     /// Digests of its objects, if it has more than one.
-    pub objects: Option<&'a ObjectSums>,
+    pub objects: Option<&'a ObjectTable>,
     /// Digests of its leaves, if they are kept.
     pub leaves: Option<&'a LeafSums>,
     /// Way in which the bytes were copied; `None` if they were hashed in place.
@@ -30,7 +30,7 @@ pub struct FileFacts<'a> {
 pub fn file_entry(path: RelPath, stat: &Stat, file: &FileFacts<'_>) -> Entry {
     // A file of one leaf has no other digest than its own.
     let leaves = file.leaves.map(|leaves| leaves.store()).filter(|store| file.size > store.leaf().bytes());
-    let size = file.objects.map(ObjectSums::size).or(leaves.map(|store| store.object()));
+    let size = file.objects.map(ObjectTable::size).or(leaves.map(|store| store.object()));
     let objects = size.map(|size| Objects {
         size,
         algorithms: vec![Algorithm::Blake3],

@@ -1,8 +1,9 @@
 //! BLAKE3 digests for a waybill: of a file, of its objects, and of their leaves if requested.
 
-use super::ObjectSums;
 use super::leaves::{LeafStore, LeafSums, LeafWriter, ObjectLeaves};
-use haul_digest::{Algorithm, Digest, Found, LeafHasher, ObjectStream, Part, PartHasher, PartPlace};
+use haul_digest::{
+    Algorithm, Digest, Found, LeafHasher, ObjectStream, ObjectTable, Part, PartHasher, PartPlace,
+};
 use haul_model::{ObjectIndex, ObjectSize};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ pub(crate) struct StreamSums {
 
 #[derive(Debug)]
 struct Gathered {
-    objects: ObjectSums,
+    objects: ObjectTable,
     leaves: Option<(LeafSums, LeafWriter)>,
 }
 
@@ -26,7 +27,7 @@ impl StreamSums {
         let leaves = store.map(|store| (LeafSums::new(store), LeafWriter::new(store)));
         StreamSums {
             stream: ObjectStream::new(Algorithm::Blake3, size, leaf),
-            gathered: Gathered { objects: ObjectSums::new(size), leaves },
+            gathered: Gathered { objects: ObjectTable::new(size), leaves },
         }
     }
 
@@ -36,7 +37,7 @@ impl StreamSums {
 
     /// Returns the digest of the file, those of its objects if there is more than one, and its
     /// leaves.
-    pub(crate) fn finish(mut self) -> (Digest, ObjectSums, Option<LeafSums>) {
+    pub(crate) fn finish(mut self) -> (Digest, ObjectTable, Option<LeafSums>) {
         let digest = self.stream.finish(|found| self.gathered.take(found));
         let Gathered { objects, leaves } = self.gathered;
         let leaves = leaves.map(|(mut sums, last)| {

@@ -7,10 +7,10 @@
 //! files.
 
 use super::leaves::LeafWriter;
-use super::{LeafStore, LeafSums, ObjectSums, moment};
+use super::{LeafStore, LeafSums, moment};
 use crate::log::EarlierStamps;
 use crate::sum::Sums;
-use haul_digest::Algorithm;
+use haul_digest::{Algorithm, ObjectTable};
 use haul_log::waybill::{Content, Entry, Kind, Mark, Reader, Record, RelPath};
 use haul_model::{ByteRange, ObjectIndex, ObjectSize};
 use haul_sys::Stat;
@@ -168,7 +168,7 @@ impl EarlierDigests {
     }
 
     /// Reads an entry with its objects and leaves; returns `None` if a part is missing.
-    fn read(&mut self, mark: Mark) -> io::Result<Option<(Entry, ObjectSums, Option<LeafSums>)>> {
+    fn read(&mut self, mark: Mark) -> io::Result<Option<(Entry, ObjectTable, Option<LeafSums>)>> {
         self.section.seek(SeekFrom::Start(mark.offset()))?;
         let reader = Reader::resume(BufReader::new(&self.section), mark);
         read_file(reader, self.wanted.object, self.wanted.leaves.as_ref())
@@ -181,10 +181,10 @@ pub(super) fn read_file(
     mut reader: Reader<impl io::BufRead>,
     object: ObjectSize,
     store: Option<&Arc<LeafStore>>,
-) -> io::Result<Option<(Entry, ObjectSums, Option<LeafSums>)>> {
+) -> io::Result<Option<(Entry, ObjectTable, Option<LeafSums>)>> {
     let Some(Ok(Record::Entry(entry))) = reader.next() else { return Ok(None) };
     let Kind::File(content) = &entry.kind else { return Ok(None) };
-    let mut objects = ObjectSums::new(object);
+    let mut objects = ObjectTable::new(object);
     let mut leaves = store.map(|store| Leaves::new(store, content));
     for record in reader {
         match record {

@@ -6,7 +6,6 @@ mod facts;
 mod hashing;
 mod known;
 mod leaves;
-mod objects;
 mod reuse;
 mod writer;
 
@@ -18,6 +17,5 @@ pub(crate) use hashing::{ObjectHasher, StreamSums};
 pub use known::{EarlierDigests, Wanted};
 pub(crate) use leaves::ObjectLeaves;
 pub use leaves::{LeafStore, LeafSums};
-pub use objects::ObjectSums;
 pub use reuse::{OrderTag, ReusingOrders};
 pub use writer::{WaybillError, WaybillWriter};

@@ -3,8 +3,9 @@
 use super::cut_off::{Files, SectionPosition, take_up};
 use super::earlier::EarlierEntries;
 use super::known::{EarlierDigests, Wanted};
-use super::{LeafStore, LeafSums, ObjectSums};
+use super::{LeafStore, LeafSums};
 use crate::log::{DeferredRecord, StampFile, Stamped};
+use haul_digest::ObjectTable;
 use haul_log::waybill::{
     Content, End, Entry, Job, Kind, LINE_BYTES_MAX, ObjectDigests, Proven, TAIL_BYTES, Tail, TailError,
     WriteError, Writer, may_append,
@@ -234,7 +235,7 @@ impl WaybillWriter {
     ///
     /// If an earlier section has digests of the same bytes that the entry lacks, they are added to
     /// it: the entry replaces that of the earlier section.
-    pub fn add(&self, entry: &Entry, objects: Option<&ObjectSums>, leaves: Option<&LeafSums>) {
+    pub fn add(&self, entry: &Entry, objects: Option<&ObjectTable>, leaves: Option<&LeafSums>) {
         self.add_proven(entry, (objects, leaves, &[]), &AtomicBool::new(false));
     }
 
@@ -273,7 +274,7 @@ impl WaybillWriter {
     pub fn add_read(
         &self,
         entry: &Entry,
-        (objects, leaves): (Option<&ObjectSums>, Option<&LeafSums>),
+        (objects, leaves): (Option<&ObjectTable>, Option<&LeafSums>),
         facts: &Stat,
         stop: &AtomicBool,
     ) -> bool {
@@ -339,7 +340,7 @@ impl WaybillWriter {
     pub(crate) fn add_proven(
         &self,
         entry: &Entry,
-        (objects, leaves, proven): (Option<&ObjectSums>, Option<&LeafSums>, &[Proven]),
+        (objects, leaves, proven): (Option<&ObjectTable>, Option<&LeafSums>, &[Proven]),
         stop: &AtomicBool,
     ) -> bool {
         let store = |leaf, object| self.leaf_store(leaf, object).map_err(io::Error::other);
@@ -535,7 +536,7 @@ type Check<'c> = &'c mut dyn FnMut() -> Result<(), WriteError>;
 fn put(
     writer: &mut Writer<BufWriter<File>>,
     entry: &Entry,
-    (objects, leaves): (Option<&ObjectSums>, Option<&LeafSums>),
+    (objects, leaves): (Option<&ObjectTable>, Option<&LeafSums>),
     check: Check<'_>,
 ) -> Result<(), WriteError> {
     writer.entry(entry)?;
@@ -550,7 +551,7 @@ fn put(
     if content.object_lines() == 0 {
         return put_leaves(writer, check, ObjectIndex(0));
     }
-    for (index, digest) in objects.into_iter().flat_map(ObjectSums::iter) {
+    for (index, digest) in objects.into_iter().flat_map(ObjectTable::iter) {
         check()?;
         writer.object(&ObjectDigests { index, digests: vec![digest] })?;
         put_leaves(writer, check, index)?;

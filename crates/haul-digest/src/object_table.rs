@@ -1,6 +1,6 @@
 //! Object digests of one file in progress.
 
-use haul_digest::{Algorithm, Digest};
+use crate::{Algorithm, Digest};
 use haul_model::{ObjectIndex, ObjectSize};
 use std::collections::BTreeMap;
 
@@ -17,16 +17,16 @@ type Group = Box<[[u8; 32]; GROUP as usize]>;
 /// Memory grows with the number of digests, whatever their objects: a peer or a waybill can name
 /// any object of a file of any length.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObjectSums {
+pub struct ObjectTable {
     size: ObjectSize,
     /// Groups by the number of their first object divided by [`GROUP`].
     groups: BTreeMap<u64, Group>,
 }
 
-impl ObjectSums {
+impl ObjectTable {
     /// Creates an empty value for a file with objects of `size`.
-    pub fn new(size: ObjectSize) -> ObjectSums {
-        ObjectSums { size, groups: BTreeMap::new() }
+    pub fn new(size: ObjectSize) -> ObjectTable {
+        ObjectTable { size, groups: BTreeMap::new() }
     }
 
     /// Sets the digest of an object.
@@ -84,7 +84,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn value(number: u64) -> Digest {
-        haul_digest::digest(Algorithm::Blake3, &number.to_le_bytes())
+        crate::digest(Algorithm::Blake3, &number.to_le_bytes())
     }
 
     proptest! {
@@ -92,7 +92,7 @@ mod tests {
         fn object_sums_match_a_plain_map(
             numbers in prop::collection::vec(prop_oneof![0_u64..80, Just(u64::MAX >> 16), any::<u64>()], 0..80),
         ) {
-            let (mut sums, mut twin) = (ObjectSums::new(ObjectSize::DEFAULT), BTreeMap::new());
+            let (mut sums, mut twin) = (ObjectTable::new(ObjectSize::DEFAULT), BTreeMap::new());
             for (at, number) in numbers.into_iter().enumerate() {
                 let number = number.min(u64::MAX - 1);
                 sums.set(ObjectIndex(number), value(at as u64));
