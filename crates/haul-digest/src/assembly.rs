@@ -63,6 +63,11 @@ impl Assembly {
         self.algorithm
     }
 
+    /// Returns the object size.
+    pub(crate) fn object_size(&self) -> ObjectSize {
+        self.object
+    }
+
     /// Adds the part that holds the object `index`. An empty part has no effect.
     ///
     /// # Panics

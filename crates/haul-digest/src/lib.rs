@@ -7,6 +7,7 @@
 //!   values that other programs computed.
 //! - If it is [`Algebra::Serial`], a file is fed in order, or hashed as a [`tree`]. Several files,
 //!   or several leaves of one tree, run in parallel in [`lanes`].
+//! - A [`FileDigest`] computes all digests that a job wants of one file.
 //! - [`list`] reads lists of checksums in the formats of common tools.
 //!
 //! The crate uses no clock, files, sockets or threads.
@@ -21,6 +22,7 @@ mod blake3_parts;
 mod combine;
 mod crc;
 mod digest;
+mod file_digest;
 mod forest;
 mod hasher;
 mod joint;
@@ -43,6 +45,10 @@ pub use blake3_extended::{Blake3Mode, Blake3Output, ExtendedBlake3};
 pub use blake3_file::{Blake3File, Blake3Object};
 pub use combine::{CombineError, combine};
 pub use digest::{DIGEST_BYTES_MAX, Digest, DigestError};
+pub use file_digest::{
+    Added, DigestSpec, FileDigest, FileSum, Form, KEPT_MAX, Missing, ObjectDigest, ObjectLeaf, ObjectSums,
+    Recipe, StreamDigest,
+};
 pub use hasher::{Hasher, digest};
 pub use joint::Joint;
 pub use keyed::{DigestKey, KEYED_DIGEST_BYTES, KeyedDigest, KeyedHasher};

@@ -6,42 +6,59 @@ use std::collections::BTreeMap;
 
 /// Number of digests that are stored together. A single digest then takes at most 512 bytes, which
 /// is less than ten times the shortest line of a waybill or message of the wire that brings one.
-const GROUP: u64 = 16;
+const GROUP: u64 = u16::BITS as u64;
 
-/// Digests of [`GROUP`] objects; zeros for missing digests.
-type Group = Box<[[u8; 32]; GROUP as usize]>;
+/// Digests of [`GROUP`] objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    /// Bit `n` is set if object `n` of the group has a digest.
+    present: u16,
+    /// The digests one after the other; zeros for missing ones.
+    values: Box<[u8]>,
+}
 
-/// BLAKE3 digests of the objects of one file. Each takes 32 bytes: 8 MiB for a file of 1 TiB in
-/// objects of 4 MiB.
+/// Digests of the objects of one file. Those of BLAKE3 take 32 bytes each: 8 MiB for a file of 1
+/// TiB in objects of 4 MiB.
 ///
 /// Memory grows with the number of digests, whatever their objects: a peer or a waybill can name
 /// any object of a file of any length.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObjectTable {
+    algorithm: Algorithm,
     size: ObjectSize,
     /// Groups by the number of their first object divided by [`GROUP`].
     groups: BTreeMap<u64, Group>,
 }
 
 impl ObjectTable {
-    /// Creates an empty value for a file with objects of `size`.
+    /// Creates an empty value for the BLAKE3 digests of a file with objects of `size`.
     pub fn new(size: ObjectSize) -> ObjectTable {
-        ObjectTable { size, groups: BTreeMap::new() }
+        ObjectTable::of(Algorithm::Blake3, size)
+    }
+
+    /// Creates an empty value for the digests of a file with objects of `size`.
+    pub fn of(algorithm: Algorithm, size: ObjectSize) -> ObjectTable {
+        ObjectTable { algorithm, size, groups: BTreeMap::new() }
     }
 
     /// Sets the digest of an object.
     ///
     /// # Panics
-    /// Panics if the digest is not a BLAKE3 digest: a programming error of the caller.
+    /// Panics if the digest has another algorithm: a programming error of the caller.
     pub fn set(&mut self, index: ObjectIndex, digest: Digest) {
-        assert_eq!(digest.algorithm(), Algorithm::Blake3, "objects are kept by BLAKE3");
-        let group = self.groups.entry(index.0 / GROUP).or_default();
-        group[(index.0 % GROUP) as usize].copy_from_slice(digest.as_bytes());
+        assert_eq!(digest.algorithm(), self.algorithm, "a table has digests of one algorithm");
+        let (len, at) = (self.algorithm.digest_len(), (index.0 % GROUP) as usize);
+        let group = self.groups.entry(index.0 / GROUP).or_insert_with(|| Group {
+            present: 0,
+            values: vec![0; len * GROUP as usize].into_boxed_slice(),
+        });
+        group.present |= 1 << at;
+        group.values[at * len..][..len].copy_from_slice(digest.as_bytes());
     }
 
     /// Returns the digest of an object; `None` if it is missing.
     pub fn get(&self, index: ObjectIndex) -> Option<Digest> {
-        stored(&self.groups.get(&(index.0 / GROUP))?[(index.0 % GROUP) as usize])
+        self.groups.get(&(index.0 / GROUP))?.get(self.algorithm, index.0 % GROUP)
     }
 
     /// Returns the object size.
@@ -52,13 +69,12 @@ impl ObjectTable {
     /// Returns the number after the last object with a digest.
     pub fn len(&self) -> u64 {
         let Some((number, group)) = self.groups.last_key_value() else { return 0 };
-        let used = group.iter().rposition(|value| stored(value).is_some()).map_or(0, |at| at + 1);
-        number * GROUP + used as u64
+        number * GROUP + u64::from(u16::BITS - group.present.leading_zeros())
     }
 
     /// Returns the number of digests.
     pub fn count(&self) -> u64 {
-        self.iter().count() as u64
+        self.groups.values().map(|group| u64::from(group.present.count_ones())).sum()
     }
 
     /// Returns true if there is no digest.
@@ -68,14 +84,20 @@ impl ObjectTable {
 
     /// Iterates over the objects with a digest, in order.
     pub fn iter(&self) -> impl Iterator<Item = (ObjectIndex, Digest)> {
-        let all = self.groups.iter().flat_map(|(number, group)| (number * GROUP..).zip(group.iter()));
-        all.filter_map(|(index, value)| Some((ObjectIndex(index), stored(value)?)))
+        let all =
+            self.groups.iter().flat_map(|(number, group)| (0..GROUP).map(move |at| (number, at, group)));
+        all.filter_map(|(number, at, group)| {
+            Some((ObjectIndex(number * GROUP + at), group.get(self.algorithm, at)?))
+        })
     }
 }
 
-/// Returns a digest, or `None` for zeros.
-fn stored(value: &[u8; 32]) -> Option<Digest> {
-    (*value != [0; 32]).then(|| Digest::from_bytes(Algorithm::Blake3, value).ok())?
+impl Group {
+    fn get(&self, algorithm: Algorithm, at: u64) -> Option<Digest> {
+        let len = algorithm.digest_len();
+        let is_present = self.present >> at & 1 == 1;
+        is_present.then(|| Digest::from_exact(algorithm, &self.values[at as usize * len..][..len]))
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +107,17 @@ mod tests {
 
     fn value(number: u64) -> Digest {
         crate::digest(Algorithm::Blake3, &number.to_le_bytes())
+    }
+
+    /// CRC-64/NVME of nothing is 0, as are the bytes of an object without a digest.
+    #[test]
+    fn digest_of_zeros_is_present() {
+        let mut table = ObjectTable::of(Algorithm::Crc64Nvme, ObjectSize::DEFAULT);
+        let zero = crate::digest(Algorithm::Crc64Nvme, &[]);
+        assert!(zero.as_bytes().iter().all(|&byte| byte == 0));
+        table.set(ObjectIndex(17), zero);
+        assert_eq!(table.get(ObjectIndex(17)), Some(zero));
+        assert_eq!((table.get(ObjectIndex(16)), table.len(), table.count()), (None, 18, 1));
     }
 
     proptest! {

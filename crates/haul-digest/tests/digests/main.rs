@@ -1,8 +1,10 @@
 //! Tests of every digest against published vectors and a slow reference, and of all ways of joining
 //! pieces.
 
+mod file_digests;
 mod lists;
 mod parts;
+mod reference;
 mod streams;
 mod trees;
 mod twin;

@@ -26,6 +26,11 @@ pub(crate) fn blake3_output(mode: &Blake3Mode, bytes: &[u8], seek: u64, len: usi
     blake3::blake3(mode, bytes, seek, len)
 }
 
+/// Returns BLAKE3's chaining value of a part that starts at byte `start` of a larger file.
+pub(crate) fn blake3_inner(bytes: &[u8], start: usize) -> Vec<u8> {
+    blake3::inner(bytes, start)
+}
+
 /// Parameters of a CRC as in the catalogue of parametrised CRC algorithms.
 struct CrcTwin {
     width: u32,

@@ -494,7 +494,7 @@ const LINES_UNCHECKED_MAX: u64 = 4096;
 fn put_unless_stopped(
     writer: &mut Writer<BufWriter<File>>,
     entry: &Entry,
-    (objects, leaves, proven): (Option<&ObjectSums>, Option<&LeafSums>, &[Proven]),
+    (objects, leaves, proven): (Option<&ObjectTable>, Option<&LeafSums>, &[Proven]),
     stop: &AtomicBool,
 ) -> Result<bool, WriteError> {
     let is_short = leaves.is_none() && objects.is_none_or(|objects| objects.len() < LINES_UNCHECKED_MAX);
@@ -575,7 +575,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("w");
         let size = ObjectSize::new(64 << 10).unwrap();
-        let mut objects = ObjectSums::new(size);
+        let mut objects = ObjectTable::new(size);
         let count = 3 * LINES_UNCHECKED_MAX;
         for index in 0..count {
             objects.set(ObjectIndex(index), digest(Algorithm::Blake3, &index.to_le_bytes()));

@@ -40,6 +40,12 @@ pub(super) fn blake3(mode: &Blake3Mode, bytes: &[u8], seek: u64, len: usize) -> 
     tree(bytes, 0, key, flags).output(seek, len)
 }
 
+/// Returns the chaining value of a subtree that starts at byte `start`, a multiple of its size.
+pub(super) fn inner(bytes: &[u8], start: usize) -> Vec<u8> {
+    let node = tree(bytes, (start / CHUNK_BYTES) as u64, IV, 0);
+    node.chaining_value().iter().flat_map(|word| word.to_le_bytes()).collect()
+}
+
 /// Returns the topmost node over some chunks; `first` is the number of the first chunk.
 fn tree(bytes: &[u8], first: u64, key: [u32; 8], flags: u32) -> Node {
     if bytes.len() <= CHUNK_BYTES {
