@@ -1,10 +1,10 @@
 //! Second read of a file: hashes its current contents, independent of the digests computed during
 //! the transfer.
 
-use super::hashing::{HashPlan, ObjectHashes};
+use super::hashing::HashPlan;
 use super::reason::reason;
 use super::time_stats::Clocks;
-use haul_digest::{Digest, Hasher, KeyedDigest};
+use haul_digest::{Digest, Hasher, KeyedDigest, ObjectSums};
 use haul_model::{ByteRange, Object};
 use haul_proto::{Reason, Why};
 use haul_sys::transfer;
@@ -32,32 +32,25 @@ impl<'a> FileHasher<'a> {
         FileHasher { hash_plan, spent, cancelled, block: Vec::new() }
     }
 
-    /// Reads an object of a file of `size` bytes. Returns its digest, and the input to the digests
-    /// of the file.
+    /// Reads an object of a file of `size` bytes and returns its digest.
     ///
     /// # Errors
     /// Returns an error if the file cannot be read or is shorter, and [`Why::Stopped`] if the
     /// session is over.
-    pub(super) fn object(
-        &mut self,
-        file: &OwnedFd,
-        object: Object,
-        size: u64,
-    ) -> Result<(Digest, ObjectHashes), Reason> {
-        let mut hash = self.hash_plan.object_again(object, size);
+    pub(super) fn object(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<Digest, Reason> {
+        let mut hash = self.hash_plan.again(object, size);
         self.each_block(file, object.range, |bytes| hash.update(bytes))?;
-        let (digest, passed) = hash.finish();
-        digest.map(|digest| (digest, passed)).ok_or_else(|| Why::Internal.into())
+        hash.finish().digest(0).ok_or_else(|| Why::Internal.into())
     }
 
     /// Reads an object that was not transferred. Returns the input to the digests of the file.
     ///
     /// # Errors
     /// Same as [`FileHasher::object`].
-    pub(super) fn late(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<ObjectHashes, Reason> {
-        let mut hash = self.hash_plan.object(object, size);
+    pub(super) fn late(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<ObjectSums, Reason> {
+        let mut hash = self.hash_plan.late(object, size);
         self.each_block(file, object.range, |bytes| hash.update(bytes))?;
-        Ok(hash.finish().1)
+        Ok(hash.finish())
     }
 
     /// Returns the digest of the first `size` bytes of a file.

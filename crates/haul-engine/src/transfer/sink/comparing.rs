@@ -22,7 +22,8 @@ const BLOCK_BYTES: usize = 256 << 10;
 impl SinkContext<'_> {
     /// Runs comparison tasks until the session ends.
     pub(super) fn run_comparing(&self) {
-        let mut file_hasher = FileHasher::new(self.hash_plan, &self.session.spent, &self.session.over);
+        let mut file_hasher =
+            FileHasher::new(self.hash_plan.clone(), &self.session.spent, &self.session.over);
         while let Some(task) = self.tasks.comparing.next() {
             match task {
                 Compare::Whole { file } => self.hash_existing(file, &mut file_hasher),
@@ -110,7 +111,7 @@ impl SinkContext<'_> {
             return Ok(None);
         }
         let partial_file = incoming.partial_file_for(&self.destination.dirs, attempt, &self.session.over)?;
-        let mut hash = self.hash_plan.object(object, incoming.facts.size());
+        let mut hash = incoming.begin(attempt, object);
         // The bytes may have changed since they were read first.
         let mut found = self.hash_plan.key().hasher();
         let space = (block, &self.session.over);
@@ -121,12 +122,13 @@ impl SinkContext<'_> {
             })
         })?;
         let Some(stays) = stays.filter(|_| found.finish() == stated) else { return Ok(None) };
-        let (digest, passed) = hash.finish();
-        incoming.root.lock().add(attempt, object, passed);
+        let sums = hash.finish();
+        let digest = self.hash_plan.object_digest(&sums);
+        incoming.root.lock().add(attempt, object, sums);
         if stays && self.counts_as_received() {
             self.session.reused_bytes.fetch_add(object.range.len(), Ordering::Relaxed);
         }
-        Ok(Some(digest.filter(|_| self.hash_plan.sends_object_digests())))
+        Ok(Some(digest))
     }
 }
 

@@ -3,9 +3,9 @@
 use super::dirs::{Missing, SinkDirs};
 use super::metadata::MetadataWriter;
 use super::partial_file::{PartialFile, Tag, name_at, stat_existing};
-use crate::transfer::hashing::{ObjectHashes, RootHash};
+use crate::transfer::hashing::RootHash;
 use crate::transfer::reason::reason;
-use haul_digest::Digest;
+use haul_digest::{Digest, ObjectDigest, ObjectSums};
 use haul_log::objects::FileKey;
 use haul_model::{ByteOffset, ByteRange, Level, Object, RelPath};
 use haul_proto::{Close, FileKind, NewFile, Outcome, Reason, Runs, Why, sink::Unfinished};
@@ -450,14 +450,19 @@ impl IncomingFile {
         self.last().is_some_and(|partial_file| partial_file.is_syncing())
     }
 
+    /// Starts to hash an object.
+    pub(super) fn begin(&self, attempt: u16, object: Object) -> ObjectDigest {
+        self.root.lock().begin(attempt, object)
+    }
+
     /// Returns the next object, from index `from` on, that was not transferred.
     pub(super) fn missing(&self, from: u64) -> Option<Object> {
         self.root.lock().missing(from)
     }
 
     /// Adds the digest of such an object, hashed from the local file.
-    pub(super) fn add_late(&self, object: Object, passed: ObjectHashes) {
-        self.root.lock().add_late(object, passed);
+    pub(super) fn add_late(&self, object: Object, sums: ObjectSums) {
+        self.root.lock().add_late(object, sums);
     }
 
     /// Returns the current metadata of the file: the received file, or otherwise the local file

@@ -3,10 +3,9 @@
 
 use super::SinkContext;
 use super::incoming::IncomingFile;
-use crate::transfer::hashing::ObjectHash;
 use crate::transfer::packing::Unpacker;
 use crate::transfer::reason::reason;
-use haul_digest::Digest;
+use haul_digest::{Digest, ObjectDigest, Recipe};
 use haul_model::{ByteRange, Object};
 use haul_net::{FrameError, FrameReader};
 use haul_proto::limits::ZERO_BYTES_MAX;
@@ -37,7 +36,7 @@ struct CurrentObject<'a> {
     number: FileNumber,
     attempt: u16,
     object: Object,
-    hash: ObjectHash,
+    hash: ObjectDigest,
     file: Option<Arc<IncomingFile>>,
     unverified: UnverifiedBytes<'a>,
 }
@@ -175,13 +174,11 @@ impl<'a> LaneReceiver<'a> {
         };
         if range.start == object.range.start || !self.current.as_ref().is_some_and(is_same) {
             let file = self.context.incoming(number);
-            let size = file.as_ref().map_or(0, |file| file.facts.size());
-            if let Some(file) = &file
-                && object.range.start.0 == 0
-            {
-                file.root.lock().begin_again();
-            }
-            let hash = self.context.hash_plan.object(object, size);
+            // Without a file, the bytes are not kept.
+            let hash = match &file {
+                Some(file) => file.begin(attempt, object),
+                None => Recipe::default().object(object, false),
+            };
             let unverified = UnverifiedBytes { total: &self.context.session.tally.unverified, bytes: 0 };
             self.current = Some(CurrentObject { number, attempt, object, hash, file, unverified });
         }
@@ -225,9 +222,6 @@ impl<'a> LaneReceiver<'a> {
             self.frames.payload(block)?;
             let begin = Instant::now();
             hash.update(block);
-            if let Some(file) = file {
-                file.root.lock().update(block);
-            }
             let hashed = Instant::now();
             context.session.spent.hashing.add(hashed - begin);
             if let Ok(open) = &partial_file {
@@ -271,7 +265,6 @@ impl<'a> LaneReceiver<'a> {
         context.session.spent.packed(len, payload);
         let begin = Instant::now();
         hash.update(block);
-        file.root.lock().update(block);
         let hashed = Instant::now();
         context.session.spent.hashing.add(hashed - begin);
         let written = file
@@ -307,10 +300,7 @@ impl<'a> LaneReceiver<'a> {
             if context.session.over.load(Ordering::Relaxed) {
                 return Err(Why::Stopped.into());
             }
-            context.session.spent.hashing.time(|| {
-                hash.update_zeros(step.len());
-                file.root.lock().update_zeros(step.len());
-            });
+            context.session.spent.hashing.time(|| hash.zeros(step.len()));
             storage
                 .time(|| partial_file.clear(step, &context.session.over))
                 .map_err(|error| reason("cannot punch a hole", &error))?;
@@ -325,13 +315,15 @@ impl<'a> LaneReceiver<'a> {
         };
         let current = self.current.take().filter(is_it)?;
         let begin = Instant::now();
-        let (digest, passed) = current.hash.finish();
-        if let Some(file) = current.file.as_ref().filter(|_| end.stated != Stated::Abandoned) {
+        let file = current.file?;
+        let sums = current.hash.finish();
+        let digest = self.context.hash_plan.object_digest(&sums);
+        if end.stated != Stated::Abandoned {
             let mut root = file.root.lock();
-            root.add(current.attempt, current.object, passed);
+            root.add(current.attempt, current.object, sums);
         }
         self.context.session.spent.hashing.add(begin.elapsed());
-        digest.filter(|_| self.context.hash_plan.sends_object_digests())
+        digest
     }
 }
 

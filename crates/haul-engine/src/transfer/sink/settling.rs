@@ -157,7 +157,7 @@ impl SinkContext<'_> {
         for PendingSync { object, to, digest, from_cache } in objects {
             let object_verified = match (&source, to) {
                 (Some(source), Level::Reread) => {
-                    file_hasher.object(source, object, size).map_err(Some).and_then(|(found, _)| {
+                    file_hasher.object(source, object, size).map_err(Some).and_then(|found| {
                         let untold = || {
                             let text = "no digest for an object to be read back";
                             Some(Reason::new(Why::Internal, text))

@@ -172,7 +172,8 @@ impl Queue<Settle> {
 impl SinkContext<'_> {
     /// Runs the tasks that wait for storage only, until the session ends.
     pub(super) fn run_settling(&self) {
-        let mut file_hasher = FileHasher::new(self.hash_plan, &self.session.spent, &self.session.over);
+        let mut file_hasher =
+            FileHasher::new(self.hash_plan.clone(), &self.session.spent, &self.session.over);
         while let Some(tasks) = self.tasks.settling.all() {
             // Syncs are grouped: tasks that came during the last sync share the next.
             let mut batch = SyncBatch::default();
@@ -201,22 +202,18 @@ impl SinkContext<'_> {
         file_hasher: &mut FileHasher<'_>,
     ) {
         let Some(incoming) = self.incoming(file) else { return };
-        let digest = incoming.partial_file_for(&self.destination.dirs, attempt, &self.session.over).and_then(
-            |partial_file| {
-                // Nothing is received for a hole, so the file can be too short.
-                partial_file
-                    .grow_to(incoming.facts.size())
-                    .map_err(|error| reason("cannot set the length", &error))?;
-                let source = open::reopen_source(partial_file.fd(), false)
-                    .map_err(|error| reason("cannot read back", &error))?;
-                match object {
-                    Some(object) => {
-                        file_hasher.object(&source, object, incoming.facts.size()).map(|(digest, _)| digest)
-                    }
-                    None => file_hasher.whole(&source, incoming.facts.size()),
-                }
-            },
-        );
+        let digest = incoming.partial_file_for(&self.destination.dirs, attempt, &self.session.over).and_then(|partial_file| {
+            // Nothing is received for a hole, so the file can be too short.
+            partial_file
+                .grow_to(incoming.facts.size())
+                .map_err(|error| reason("cannot set the length", &error))?;
+            let source = open::reopen_source(partial_file.fd(), false)
+                .map_err(|error| reason("cannot read back", &error))?;
+            match object {
+                Some(object) => file_hasher.object(&source, object, incoming.facts.size()),
+                None => file_hasher.whole(&source, incoming.facts.size()),
+            }
+        });
         self.handle(Event::Rehashed { file, attempt, object: object.map(|object| object.index), digest });
     }
 

@@ -6,11 +6,10 @@ use super::ahead::ReadAhead;
 use super::facts::moment;
 use super::source_file::{HoleSearch, SourceFile};
 use crate::transfer::file_hasher::FileHasher;
-use crate::transfer::hashing::ObjectHash;
 use crate::transfer::monitor::{Reply, WaitKey};
 use crate::transfer::packing::Packer;
 use crate::transfer::reason::reason;
-use haul_digest::{Digest, Hasher};
+use haul_digest::{Digest, Hasher, ObjectDigest};
 use haul_model::{ByteRange, Object};
 use haul_net::{FrameWriter, LaneError};
 use haul_proto::limits::ZERO_BYTES_MAX;
@@ -245,18 +244,14 @@ impl<'a> LaneSender<'a> {
         (object, buffered): (Object, Option<(&[u8], Digest)>),
     ) -> Result<SendResult, LaneError> {
         let hash_plan = &self.context.hash_plan;
-        let mut hash = match buffered {
-            Some((_, digest)) => hash_plan.object_known(object, facts.size(), digest),
-            None => hash_plan.object(object, facts.size()),
+        let mut hash = {
+            let mut root = source_file.root.lock();
+            root.set_attempt(attempt);
+            root.begin(attempt, object)
         };
-        let mut root = source_file.root.lock();
-        root.set_attempt(attempt);
-        if object.index.0 == 0 {
-            root.begin_again();
+        if let Some((_, digest)) = buffered {
+            hash = hash_plan.with_known(hash, digest);
         }
-        // Release the lock if the digest needs no order: other lanes send objects of the file
-        // meanwhile.
-        let mut root = Some(root).filter(|root| root.is_serial());
         let search = *source_file.holes.get_or_init(|| match &source_file.item.facts {
             facts if !facts.is_sparse() => HoleSearch::No,
             facts if hash_plan.may_skip_holes(file, facts) => HoleSearch::Seek,
@@ -273,25 +268,14 @@ impl<'a> LaneSender<'a> {
             let storage = &self.context.session.spent.storage;
             let (piece, is_hole) = storage.time(|| next_piece(file, rest, search != HoleSearch::No));
             if is_hole && search == HoleSearch::Seek {
-                self.context.session.spent.hashing.time(|| {
-                    hash.update_zeros(piece.len());
-                    if let Some(root) = &mut root {
-                        root.update_zeros(piece.len());
-                    }
-                });
+                self.context.session.spent.hashing.time(|| hash.zeros(piece.len()));
                 self.outbox.push(&target.block(piece, Encoding::Hole, 0))?;
             } else {
                 let bytes = buffered.map(|(bytes, _)| bytes);
-                failed = self.data(&target, file, (piece, is_hole), bytes, |block| {
-                    hash.update(block);
-                    if let Some(root) = &mut root {
-                        root.update(block);
-                    }
-                })?;
+                failed = self.data(&target, file, (piece, is_hole), bytes, |block| hash.update(block))?;
             }
             rest.start = piece.end;
         }
-        drop(root);
         let stated = self.stated(source_file, attempt, object, hash, failed.is_some());
         // If no block of an object was sent, the sink does not know the object and needs no end.
         if failed.as_ref().is_none_or(|(_, sent_to)| *sent_to > object.range.start.0) {
@@ -404,20 +388,21 @@ impl<'a> LaneSender<'a> {
         source_file: &SourceFile,
         attempt: u16,
         object: Object,
-        hash: ObjectHash,
+        hash: ObjectDigest,
         is_abandoned: bool,
     ) -> Stated {
         if is_abandoned {
             return Stated::Abandoned;
         }
         let begin = Instant::now();
-        let (digest, passed) = hash.finish();
-        source_file.root.lock().add(attempt, object, passed);
+        let sums = hash.finish();
+        let digest = self.context.hash_plan.object_digest(&sums);
+        source_file.root.lock().add(attempt, object, sums);
         self.context.session.spent.hashing.add(begin.elapsed());
         match digest {
-            Some(digest) if self.context.hash_plan.sends_object_digests() => Stated::Digest(digest),
-            _ if self.context.sends_digests_later => Stated::Later,
-            _ => Stated::Nothing,
+            Some(digest) => Stated::Digest(digest),
+            None if self.context.sends_digests_later => Stated::Later,
+            None => Stated::Nothing,
         }
     }
 

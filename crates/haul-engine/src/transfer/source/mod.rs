@@ -365,7 +365,7 @@ impl SourceContext<'_> {
         for object in root.geometry().objects() {
             if root.sent().has(object.index) {
                 match file_hasher.object(file, object, size) {
-                    Ok((digest, _)) => sent.add(object.index, Some(digest.as_bytes())),
+                    Ok(digest) => sent.add(object.index, Some(digest.as_bytes())),
                     Err(reason) => return Ok(Err(reason)),
                 }
             } else if !root.told().has(object.index) {
@@ -394,7 +394,7 @@ impl SourceContext<'_> {
             let Some(check) = next else { return };
             let size = check.facts.size();
             let digest = self.open(&check.facts).and_then(|(_, file)| match check.object {
-                Some(object) => file_hasher.object(&file, object, size).map(|(digest, _)| digest),
+                Some(object) => file_hasher.object(&file, object, size),
                 None => file_hasher.whole(&file, size),
             });
             self.handle(Event::Checked { check, digest });
@@ -402,7 +402,7 @@ impl SourceContext<'_> {
     }
 
     fn file_hasher(&self) -> FileHasher<'_> {
-        FileHasher::new(self.hash_plan, &self.session.spent, &self.session.over)
+        FileHasher::new(self.hash_plan.clone(), &self.session.spent, &self.session.over)
     }
 
     fn source_file(&self, number: FileNumber) -> Option<Arc<SourceFile>> {
