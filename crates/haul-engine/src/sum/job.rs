@@ -39,7 +39,8 @@ pub fn run<O: Orders>(
         pool: Pool::new(stop),
         feed: Mutex::new(Feed { orders, issued: 0, ended: false }),
         passed_on: AtomicU64::new(0),
-        out: Mutex::new(Results { window: Window::new(), sink, parked: false }),
+        out: Mutex::new(Results { window: Window::new(), is_passing: false, parked: false }),
+        sink: Mutex::new(sink),
         batches: Mutex::new(Batches(BTreeMap::new())),
         waiting: AtomicUsize::new(0),
         stop,
@@ -143,7 +144,9 @@ pub(super) struct Job<'a, O: Orders, S> {
     batches: Mutex<Batches<O::Ticket>>,
     /// Number of results that have left the window.
     passed_on: AtomicU64,
-    out: Mutex<Results<O::Ticket, S>>,
+    out: Mutex<Results<O::Ticket>>,
+    /// Receiver of the results. Only the worker that passes results on locks it.
+    sink: Mutex<S>,
     /// Number of [`QueueToken`]s that wait for a worker.
     waiting: AtomicUsize,
 }
@@ -154,9 +157,10 @@ struct Feed<O> {
     ended: bool,
 }
 
-struct Results<T, S> {
+struct Results<T> {
     window: Window<(T, Outcome)>,
-    sink: S,
+    /// True while a worker passes results on.
+    is_passing: bool,
     /// True if the feed is parked until results leave the window.
     parked: bool,
 }
@@ -262,29 +266,36 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
     fn park(&self) -> bool {
         let issued = self.feed.lock().issued;
         let mut out = self.out.lock();
-        out.parked = issued - out.window.passed_on() >= WINDOW;
+        out.parked = issued - self.passed_on.load(Ordering::Acquire) >= WINDOW;
         out.parked
     }
 
-    /// Stores a result and passes on all results that are next in order.
+    /// Stores a result. If no other worker passes results on, passes on all that are next in order.
+    ///
+    /// The sink may block, for example while it prints. Workers that store results meanwhile do not
+    /// wait for it: up to [`WINDOW`] results wait in the window.
     fn store_result(&self, number: u64, ticket: O::Ticket, outcome: Outcome) {
-        let mut guard = self.out.lock();
-        let out = &mut *guard;
+        let mut out = self.out.lock();
         out.window.put(number, (ticket, outcome));
-        let mut left = false;
+        if std::mem::replace(&mut out.is_passing, true) {
+            return;
+        }
+        let mut sink = self.sink.lock();
         while let Some((ticket, outcome)) = out.window.pop() {
+            let passed_on = out.window.passed_on();
+            drop(out);
             if !self.stop.load(Ordering::Relaxed) {
-                (out.sink)(ticket, outcome);
+                (*sink)(ticket, outcome);
             }
-            left = true;
-        }
-        if left {
-            self.passed_on.store(out.window.passed_on(), Ordering::Release);
+            out = self.out.lock();
+            self.passed_on.store(passed_on, Ordering::Release);
             if std::mem::take(&mut out.parked) {
-                drop(guard);
+                drop(out);
                 self.offer();
+                out = self.out.lock();
             }
         }
+        out.is_passing = false;
     }
 
     /// Finishes an entry. If the bytes may have changed during the read, has the file read again.

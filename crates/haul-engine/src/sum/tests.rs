@@ -1,9 +1,9 @@
 //! Comparison of the whole job with a simple reference, which hashes each file in one call.
 
 use super::*;
-use haul_digest::{Algorithm, Digest, Found, digest};
+use haul_digest::{Algorithm, Digest, PartHasher, PartPlace, digest};
 use haul_lab::needs::{Need, met_or_skip};
-use haul_model::{ByteLen, ByteOffset, ByteRange, ObjectSize};
+use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, Object, ObjectSize};
 use proptest::prelude::*;
 use std::ffi::OsString;
 use std::fs;
@@ -192,6 +192,26 @@ fn failures_are_reported_in_order_and_the_rest_continues() {
         let too_many = "Too many levels of symbolic links";
         assert_eq!(found, ["done", missing, "Is a directory", too_many, "done", "Not a directory"]);
     }
+}
+
+/// A sink that blocks, such as a terminal that does not read, stops no other worker.
+#[test]
+fn blocked_sink_does_not_stop_the_other_workers() {
+    const FILES: u64 = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let names: Vec<String> = (0..FILES).map(|number| format!("{number:02}")).collect();
+    names.iter().for_each(|name| fs::write(dir.path().join(name), name).unwrap());
+    let operands = names.iter().map(|name| path(dir.path(), name)).collect();
+    let walk = Walk::new(Listed::new(operands, ByteOffset(0), None), Arc::new(blake3()), true);
+    let (counters, stop, mut found) = (Counters::new(), AtomicBool::new(false), 0);
+    run(&Settings::for_workers(2), walk, &counters, &stop, |_, _| {
+        // All files but those of this worker's batch are hashed while the first result waits.
+        while found == 0 && counters.files_done() < FILES - ENTRIES_PER_TURN as u64 {
+            std::thread::yield_now();
+        }
+        found += 1;
+    });
+    assert_eq!(found, FILES);
 }
 
 #[test]
@@ -408,14 +428,16 @@ fn object_digests_are_kept_with_any_other_digests() {
             let (sums, bytes) = (sums.unwrap(), bytes_of(len, 5));
             let plain: Vec<_> = algorithms.iter().map(|&algorithm| digest(algorithm, &bytes)).collect();
             assert_eq!(sums.digests, plain);
-            let mut stream = haul_digest::ObjectStream::new(Algorithm::Blake3, size, None);
-            let mut expected = Vec::new();
-            let mut note = |found| match found {
-                Found::Object(index, digest) => expected.push((index, digest)),
-                Found::Leaf(..) => panic!("no leaves were requested"),
-            };
-            stream.update(&bytes, &mut note);
-            stream.finish(&mut note);
+            let geometry = Geometry::new(ByteLen(len as u64), size);
+            let objects = geometry.objects().filter(|_| geometry.count() > 1);
+            let expected: Vec<_> = objects
+                .map(|Object { index, range }| {
+                    let place = PartPlace { offset: range.start, whole: false };
+                    let mut part = PartHasher::new(Algorithm::Blake3, place);
+                    part.update(&bytes[range.start.0 as usize..range.end.0 as usize]);
+                    (index, part.finish().digest())
+                })
+                .collect();
             let objects: Vec<_> = sums.objects.iter().flat_map(|objects| objects.iter()).collect();
             assert_eq!(objects, expected, "{len} bytes, {algorithms:?}");
         }
