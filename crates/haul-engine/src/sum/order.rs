@@ -2,7 +2,7 @@
 
 use super::settings::Recipe;
 use crate::waybill::LeafSums;
-use haul_digest::{Digest, ObjectTable};
+use haul_digest::{Digest, FileSum, ObjectTable};
 use haul_model::{ByteLen, ByteOffset, ByteRange};
 use haul_sys::Stat;
 use std::ffi::{CString, OsString};
@@ -106,6 +106,33 @@ pub struct Sums {
     pub leaf_sums: Option<Arc<LeafSums>>,
     /// Metadata of a regular file before its first byte was read.
     pub facts: Option<Box<Stat>>,
+}
+
+impl Sums {
+    /// Creates the result for a range without digests.
+    pub(super) fn new(range: ByteRange, partial: bool, leaves: u64) -> Sums {
+        Sums {
+            range,
+            partial,
+            digests: Vec::new(),
+            leaves,
+            subtrees: Vec::new(),
+            objects: None,
+            leaf_sums: None,
+            facts: None,
+        }
+    }
+
+    /// Sets the digests of a complete range, with the objects and subtrees that they keep.
+    pub(super) fn set_digests(&mut self, columns: Vec<FileSum>) {
+        for FileSum { digest, objects, kept } in columns {
+            self.digests.extend(digest);
+            self.objects = self.objects.take().or(objects);
+            if !kept.is_empty() {
+                self.subtrees.push(kept);
+            }
+        }
+    }
 }
 
 /// Outcome of an order.

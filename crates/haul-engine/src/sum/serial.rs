@@ -4,9 +4,9 @@ use super::counters::Counters;
 use super::order::{SumError, Sums};
 use super::settings::{Form, PARTS_MAX, Recipe};
 use super::source::{Opened, SourceRange};
-use crate::waybill::{LeafStore, StreamSums};
-use haul_digest::{Algorithm, Digest, Hasher, tree};
-use haul_model::{ByteLen, ByteRange};
+use crate::waybill::{LeafGatherer, LeafStore};
+use haul_digest::{FileDigest, Missing, StreamDigest, tree};
+use haul_model::{ByteLen, ByteRange, ObjectSize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -57,7 +57,7 @@ pub(super) fn conclude(
         SourceRange::Stream { skip, most } => skip > 0 || most < u64::MAX,
         SourceRange::Spent => false,
     };
-    Ok(Sums { facts: opened.facts(), ..running_digests.finish(range, partial) })
+    Ok(Sums { facts: opened.facts(), ..running_digests.finish(range, partial)? })
 }
 
 /// Reads a range of a file and returns the part that exists. A file may report a larger size than
@@ -111,79 +111,46 @@ fn read_stream(
 #[derive(Debug)]
 pub(super) struct RunningDigests {
     form: Form,
-    runners: Vec<Runner>,
-}
-
-/// One digest in progress.
-#[derive(Debug)]
-enum Runner {
-    Plain(Hasher),
-    Tree(Box<tree::TreeHasher>),
-    Subtrees(Box<Subtrees>),
-    Objects(Box<StreamSums>),
+    stream: StreamDigest,
+    /// Leaves of the objects, if they are kept.
+    leaves: Option<LeafGatherer>,
 }
 
 impl RunningDigests {
     /// Creates empty digests; leaves go to the store, if there is one.
     pub(super) fn new(recipe: &Recipe, leaves: Option<&Arc<LeafStore>>) -> RunningDigests {
-        let first = recipe.algorithms.first();
-        let runner = |algorithm: &Algorithm| match (recipe.form, *algorithm) {
-            (Form::Objects { size, .. }, algorithm) if Some(&algorithm) == first => {
-                Runner::Objects(Box::new(StreamSums::new(size, leaves)))
-            }
-            (_, algorithm) => Runner::of(algorithm, recipe.form),
+        let (size, leaves) = match recipe.form {
+            Form::Objects { size, .. } => (size, leaves),
+            Form::Plain | Form::Tree { .. } => (ObjectSize::DEFAULT, None),
         };
-        RunningDigests { form: recipe.form, runners: recipe.algorithms.iter().map(runner).collect() }
+        let stream = FileDigest::stream(&recipe.digests(leaves.map(|store| store.leaf())), size);
+        RunningDigests { form: recipe.form, stream, leaves: leaves.map(LeafGatherer::new) }
     }
 
     pub(super) fn update(&mut self, bytes: &[u8]) {
-        for runner in &mut self.runners {
-            match runner {
-                Runner::Plain(hasher) => hasher.update(bytes),
-                Runner::Tree(hasher) => hasher.update(bytes),
-                Runner::Subtrees(subtrees) => subtrees.update(bytes),
-                Runner::Objects(sums) => sums.update(bytes),
-            }
+        self.stream.update(bytes);
+        if let Some(leaves) = &mut self.leaves {
+            leaves.take(self.stream.take_leaves());
         }
     }
 
-    pub(super) fn finish(self, range: ByteRange, partial: bool) -> Sums {
-        let (mut subtrees, mut objects, mut leaf_sums) = (Vec::new(), None, None);
-        let mut digests = Vec::with_capacity(self.runners.len());
-        for runner in self.runners {
-            digests.push(match runner {
-                Runner::Plain(hasher) => hasher.finish(),
-                Runner::Tree(hasher) => hasher.finish(),
-                Runner::Subtrees(runner) => {
-                    let (root, roots) = runner.finish();
-                    subtrees.push(roots);
-                    root
-                }
-                Runner::Objects(sums) => {
-                    let (root, sums, leaves) = sums.finish();
-                    objects = (!sums.is_empty()).then_some(sums);
-                    leaf_sums = leaves.map(Arc::new);
-                    root
-                }
-            });
-        }
-        let leaves = leaves_of(self.form, range);
-        Sums { range, partial, digests, leaves, subtrees, objects, leaf_sums, facts: None }
+    pub(super) fn finish(self, range: ByteRange, partial: bool) -> Result<Sums, SumError> {
+        let (columns, last_leaves) = self.stream.finish().map_err(no_digest)?;
+        let mut sums = Sums::new(range, partial, leaves_of(self.form, range));
+        sums.set_digests(columns);
+        sums.leaf_sums = self.leaves.map(|mut leaves| {
+            leaves.take(last_leaves);
+            Arc::new(leaves.finish(sums.objects.is_none()))
+        });
+        Ok(sums)
     }
 }
 
-impl Runner {
-    /// Creates a runner that keeps no objects.
-    fn of(algorithm: Algorithm, form: Form) -> Runner {
-        match form {
-            Form::Plain | Form::Objects { .. } => Runner::Plain(Hasher::new(algorithm)),
-            Form::Tree { leaf, subtree: None } => {
-                Runner::Tree(Box::new(tree::TreeHasher::new(algorithm, leaf)))
-            }
-            Form::Tree { leaf, subtree: Some(size) } => {
-                Runner::Subtrees(Box::new(Subtrees::new(algorithm, leaf, size)))
-            }
-        }
+/// Returns the reason why a file has no digest.
+pub(super) fn no_digest(missing: Missing) -> SumError {
+    match missing {
+        Missing::Subtrees => SumError::TooManyParts { count: PARTS_MAX + 1, most: PARTS_MAX },
+        Missing::Bytes(_) | Missing::Order(_) => SumError::Assembly(missing.to_string()),
     }
 }
 
@@ -192,52 +159,5 @@ pub(super) fn leaves_of(form: Form, range: ByteRange) -> u64 {
     match form {
         Form::Plain | Form::Objects { .. } => 1,
         Form::Tree { leaf, .. } => tree::TreeShape::new(ByteLen(range.len()), leaf).leaf_count().max(1),
-    }
-}
-
-/// Tree that keeps the roots of its subtrees.
-#[derive(Debug)]
-struct Subtrees {
-    algorithm: Algorithm,
-    leaf: ByteLen,
-    size: u64,
-    room: u64,
-    current: tree::TreeHasher,
-    roots: Vec<Digest>,
-}
-
-impl Subtrees {
-    fn new(algorithm: Algorithm, leaf: ByteLen, size: ByteLen) -> Subtrees {
-        let current = tree::TreeHasher::new(algorithm, leaf);
-        Subtrees { algorithm, leaf, size: size.0, room: size.0, current, roots: Vec::new() }
-    }
-
-    fn update(&mut self, bytes: &[u8]) {
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let now = rest.len().min(usize::try_from(self.room).unwrap_or(usize::MAX));
-            let (head, tail) = rest.split_at(now);
-            self.current.update(head);
-            self.room -= now as u64;
-            if self.room == 0 {
-                self.close();
-            }
-            rest = tail;
-        }
-    }
-
-    fn close(&mut self) {
-        let next = tree::TreeHasher::new(self.algorithm, self.leaf);
-        self.roots.push(std::mem::replace(&mut self.current, next).finish());
-        self.room = self.size;
-    }
-
-    /// Returns the root of the tree and those of the subtrees; an empty file has one subtree, of no
-    /// bytes.
-    fn finish(mut self) -> (Digest, Vec<Digest>) {
-        if self.room < self.size || self.roots.is_empty() {
-            self.close();
-        }
-        (tree::root_of(self.algorithm, &self.roots), self.roots)
     }
 }

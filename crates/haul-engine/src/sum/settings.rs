@@ -1,8 +1,8 @@
 //! Resolved settings of a checksum job.
 
 use crate::waybill::LeafStore;
-use haul_digest::{Algebra, Algorithm};
-use haul_model::{ByteLen, ObjectIndex, ObjectSize, limits};
+use haul_digest::{Algebra, Algorithm, DigestSpec};
+use haul_model::{ByteLen, LeafSize, ObjectIndex, ObjectSize, limits};
 use haul_plan::Pace;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -88,6 +88,19 @@ impl Sample {
 }
 
 impl Recipe {
+    /// Returns the digests of one file. With `leaf`, the leaves of objects are hashed too.
+    pub(super) fn digests(&self, leaf: Option<LeafSize>) -> haul_digest::Recipe {
+        let spec = |(number, &algorithm): (usize, &Algorithm)| {
+            let form = match self.form {
+                Form::Objects { .. } if number == 0 => haul_digest::Form::Objects { leaf },
+                Form::Plain | Form::Objects { .. } => haul_digest::Form::Plain,
+                Form::Tree { leaf, subtree } => haul_digest::Form::Tree { leaf, keep: subtree },
+            };
+            DigestSpec::new(algorithm, form)
+        };
+        haul_digest::Recipe::new(self.algorithms.iter().enumerate().map(spec))
+    }
+
     /// Returns true if the pieces of one file can be hashed independently: always for trees, and
     /// for plain digests if all of them combine.
     pub fn splits(&self) -> bool {
@@ -173,9 +186,8 @@ const BLOCK_BYTES_MIN: usize = 128 << 10;
 /// buffer.
 pub const LANE_BLOCK_BYTES: usize = 128 << 10;
 
-/// Maximum number of kept subtree roots of one file, for each algorithm: 2^20 digests of 66 bytes
-/// take 66 MiB.
-pub const PARTS_MAX: u64 = 1 << 20;
+/// Maximum number of kept subtree roots of one file, for each algorithm.
+pub const PARTS_MAX: u64 = haul_digest::KEPT_MAX;
 
 /// Maximum number of leaves that a worker hashes before it returns their digests. Bounds its memory
 /// if leaves are tiny.

@@ -3,13 +3,13 @@
 use super::counters::Counters;
 use super::lanes::LaneHands;
 use super::order::{SumError, Sums};
-use super::serial::{RunningDigests, leaves_of};
+use super::serial::{leaves_of, no_digest};
 use super::settings::{Form, LEAVES_PER_PIECE_MAX, Recipe, Sample};
 use super::source::{Opened, SourceRange};
-use crate::waybill::{LeafStore, LeafSums, ObjectHasher, ObjectLeaves};
-use haul_digest::tree::{TreeAssembly, TreeShape, root_of};
-use haul_digest::{Algorithm, Assembly, Digest, Hasher, ObjectTable, Part, PartHasher, PartPlace};
-use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, ObjectIndex, ObjectSize};
+use crate::waybill::{LeafStore, LeafSums, LeafWriter, ObjectLeaves};
+use haul_digest::tree::TreeShape;
+use haul_digest::{Digest, FileDigest, ObjectSums};
+use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, Object, ObjectIndex, ObjectSize};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,6 +19,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 pub(super) struct Split {
     opened: Opened,
     recipe: Arc<Recipe>,
+    /// Digests that each piece contributes to.
+    digests: haul_digest::Recipe,
     range: ByteRange,
     cut: FilePieces,
     /// Store for the leaves of objects.
@@ -49,27 +51,18 @@ enum FilePieces {
 struct Joint {
     pieces_left: u64,
     failure: Option<SumError>,
-    sums: Vec<CombinedDigests>,
-    /// Object digests by the first algorithm, if they are kept.
-    objects: Option<ObjectTable>,
+    /// Digests of the file; `None` after the end.
+    digests: Option<FileDigest>,
     /// Digests of the leaves of the objects.
     leaf_sums: Option<LeafSums>,
 }
 
-#[derive(Debug)]
-enum CombinedDigests {
-    Parts(Assembly),
-    Tree(TreeAssembly),
-    /// Roots of the subtrees; each subtree is one piece.
-    Subtrees(Vec<Option<Digest>>),
-}
-
-/// Result of one piece. It is a part for each algorithm (and leaves of the first), leaves with the
-/// number of the first one, or the root of a subtree.
+/// Result of one piece.
 enum PieceResult {
-    Parts(Vec<Part>, Option<ObjectLeaves>),
-    Leaves(u64, Vec<Vec<Digest>>),
-    Roots(Vec<Digest>),
+    /// The digests of the piece, and the leaves of an object.
+    Hashed(ObjectSums, Option<ObjectLeaves>),
+    /// Leaves of a tree for each algorithm, hashed in lanes.
+    Leaves(Object, Vec<Vec<Digest>>),
     /// Nothing: the object is not in the sample.
     Passed,
 }
@@ -144,16 +137,18 @@ impl Split {
         Plan { range, cut }: Plan,
         leaves: Option<&Arc<LeafStore>>,
     ) -> Split {
-        let sums = recipe.algorithms.iter().map(|&algorithm| cut.joined(algorithm, recipe.form)).collect();
-        let objects = match recipe.form {
-            Form::Objects { size, .. } => Some(ObjectTable::new(size)),
-            _ => None,
+        let leaves = leaves.filter(|_| matches!(recipe.form, Form::Objects { .. })).cloned();
+        let digests = recipe.digests(leaves.as_ref().map(|store| store.leaf()));
+        let file = match cut {
+            FilePieces::Objects(geometry) => FileDigest::new(&digests, geometry),
+            FilePieces::Leaves { unit, .. } => {
+                FileDigest::in_pieces(&digests, ByteLen(range.len()), ByteLen(unit))
+            }
         };
-        let leaves = leaves.filter(|_| objects.is_some()).cloned();
         let leaf_sums = leaves.as_ref().map(LeafSums::new);
-        let joint = Joint { pieces_left: cut.pieces(), failure: None, sums, objects, leaf_sums };
-        let recipe = Arc::clone(recipe);
-        Split { opened, recipe, range, cut, leaves, next: AtomicU64::new(0), joint: Mutex::new(joint) }
+        let joint = Joint { pieces_left: cut.pieces(), failure: None, digests: Some(file), leaf_sums };
+        let (recipe, next) = (Arc::clone(recipe), AtomicU64::new(0));
+        Split { opened, recipe, digests, range, cut, leaves, next, joint: Mutex::new(joint) }
     }
 
     /// Returns the next piece for a worker; `None` if all are taken.
@@ -192,46 +187,25 @@ impl Split {
 
     /// Returns the digests after the last piece.
     pub(super) fn finish(&self) -> Result<Sums, SumError> {
-        let (failure, mut sums, objects, leaf_sums) = {
+        let (failure, digests, leaf_sums) = {
             let mut joint = self.lock();
-            let sums = std::mem::take(&mut joint.sums);
-            (joint.failure.take(), sums, joint.objects.take(), joint.leaf_sums.take().map(Arc::new))
+            (joint.failure.take(), joint.digests.take(), joint.leaf_sums.take().map(Arc::new))
         };
-        if self.sample().is_some() {
-            // Without the skipped objects there is no digest of the whole file.
-            sums.clear();
-        }
         if let Some(failure) = failure {
             return Err(failure);
         }
         self.opened.check_unchanged()?;
-        let len = ByteLen(self.range.len());
-        let misfit = |error: &dyn std::fmt::Display| SumError::Assembly(error.to_string());
-        let (mut digests, mut subtrees) = (Vec::new(), Vec::new());
-        for (&algorithm, joined) in self.recipe.algorithms.iter().zip(sums) {
-            digests.push(match (joined, self.cut) {
-                (CombinedDigests::Parts(assembly), _) => {
-                    assembly.finish(len).map_err(|error| misfit(&error))?
-                }
-                (CombinedDigests::Tree(assembly), FilePieces::Leaves { shape, .. }) => {
-                    assembly.finish(shape).map_err(|error| misfit(&error))?
-                }
-                (CombinedDigests::Subtrees(roots), _) => {
-                    let roots: Option<Vec<Digest>> = roots.into_iter().collect();
-                    let roots = roots.ok_or_else(|| misfit(&"a subtree is missing"))?;
-                    let root = root_of(algorithm, &roots);
-                    subtrees.push(roots);
-                    root
-                }
-                (CombinedDigests::Tree(_), FilePieces::Objects(_)) => {
-                    unreachable!("trees are cut into leaves")
-                }
-            });
-        }
+        let digests = digests.unwrap_or_else(|| unreachable!("a file ends once"));
         let partial = self.range != ByteRange::between(0, self.opened.size());
-        let leaves = leaves_of(self.recipe.form, self.range);
-        let facts = self.opened.facts();
-        Ok(Sums { range: self.range, partial, digests, leaves, subtrees, objects, leaf_sums, facts })
+        let mut sums = Sums::new(self.range, partial, leaves_of(self.recipe.form, self.range));
+        (sums.leaf_sums, sums.facts) = (leaf_sums, self.opened.facts());
+        if self.sample().is_some() {
+            // Without the skipped objects there is no digest of the whole file.
+            sums.objects = digests.into_objects().find_map(|objects| objects);
+            return Ok(sums);
+        }
+        sums.set_digests(digests.finish().map_err(no_digest)?);
+        Ok(sums)
     }
 
     fn sample(&self) -> Option<Sample> {
@@ -242,104 +216,30 @@ impl Split {
         if self.sample().is_some_and(|sample| !sample.picks(ObjectIndex(piece))) {
             return Ok(PieceResult::Passed);
         }
-        match self.cut {
-            FilePieces::Objects(geometry) => self.hash_object(geometry, ObjectIndex(piece), hands, turn),
-            FilePieces::Leaves { shape, unit, side_by_side } => {
-                self.hash_leaves(shape, piece, unit, side_by_side, hands, turn)
-            }
-        }
-    }
-
-    fn hash_object(
-        &self,
-        geometry: Geometry,
-        index: ObjectIndex,
-        hands: &mut LaneHands,
-        turn: Turn<'_>,
-    ) -> Result<PieceResult, SumError> {
-        let Some(object) = geometry.object(index) else { unreachable!("only objects of the file are taken") };
-        let place = PartPlace { offset: object.range.start, whole: geometry.count() == 1 };
-        // The first algorithm of a recipe with objects is BLAKE3.
-        let mut first = self.leaves.as_ref().map(|store| ObjectHasher::new(place, Some(store)));
-        let others = self.recipe.algorithms.iter().skip(usize::from(first.is_some()));
-        let mut hashers: Vec<_> = others.map(|&algorithm| PartHasher::new(algorithm, place)).collect();
-        self.read(object.range, hands.block()?, |bytes| {
-            if let Some(first) = &mut first {
-                first.update(bytes);
-            }
-            hashers.iter_mut().for_each(|hasher| hasher.update(bytes));
-            turn.done_bytes(bytes.len())
-        })?;
-        let (first, leaves) = first.map(ObjectHasher::finish).unzip();
-        let parts = first.into_iter().chain(hashers.into_iter().map(PartHasher::finish)).collect();
-        Ok(PieceResult::Parts(parts, leaves.flatten()))
-    }
-
-    fn hash_leaves(
-        &self,
-        shape: TreeShape,
-        piece: u64,
-        unit: u64,
-        side_by_side: bool,
-        hands: &mut LaneHands,
-        turn: Turn<'_>,
-    ) -> Result<PieceResult, SumError> {
-        let per_unit = unit / shape.leaf_size().0;
-        let first = piece * per_unit;
-        let last = (first + per_unit).min(shape.leaf_count());
-        let subtrees = matches!(self.recipe.form, Form::Tree { leaf, subtree: Some(size) } if size != leaf);
-        if subtrees && !side_by_side {
-            // The root of a large subtree is computed as a stream, because its leaves may be too
-            // many to keep.
-            let ranges = (shape.range_of(first), shape.range_of(last - 1));
-            let (Some(head), Some(tail)) = ranges else { unreachable!("the leaves are the file's") };
-            let whole = Form::Tree { leaf: shape.leaf_size(), subtree: None };
-            let recipe = Recipe { algorithms: self.recipe.algorithms.clone(), form: whole };
-            let mut running_digests = RunningDigests::new(&recipe, None);
-            self.read(ByteRange { start: head.start, end: tail.end }, hands.block()?, |bytes| {
-                running_digests.update(bytes);
-                turn.done_bytes(bytes.len())
-            })?;
-            return Ok(PieceResult::Roots(running_digests.finish(head, false).digests));
-        }
-        let digests = if side_by_side {
-            let algorithm = self.recipe.algorithms[0];
+        let object = self.cut.object(piece, self.range.len());
+        if let FilePieces::Leaves { shape, side_by_side: true, .. } = self.cut {
+            let first = object.range.start.0 / shape.leaf_size().0;
+            let leaves = first..first + object.range.len().div_ceil(shape.leaf_size().0);
             let read = |at: ByteOffset, buffer: &mut [u8]| {
                 self.fill(at.0, buffer)?;
                 turn.done_bytes(buffer.len())
             };
-            vec![hands.hash_leaves(algorithm, shape, first..last, read)?]
-        } else {
-            self.hash_one_by_one(shape, first..last, hands, turn)?
-        };
-        if !subtrees {
-            return Ok(PieceResult::Leaves(first, digests));
+            let leaves = hands.hash_leaves(self.recipe.algorithms[0], shape, leaves, read)?;
+            return Ok(PieceResult::Leaves(object, vec![leaves]));
         }
-        let algorithms = self.recipe.algorithms.iter();
-        Ok(PieceResult::Roots(algorithms.zip(&digests).map(|(&alg, leaves)| root_of(alg, leaves)).collect()))
-    }
-
-    fn hash_one_by_one(
-        &self,
-        shape: TreeShape,
-        leaves: std::ops::Range<u64>,
-        hands: &mut LaneHands,
-        turn: Turn<'_>,
-    ) -> Result<Vec<Vec<Digest>>, SumError> {
-        let algorithms = &self.recipe.algorithms;
-        let mut digests = vec![Vec::new(); algorithms.len()];
-        for leaf in leaves {
-            let Some(range) = shape.range_of(leaf) else { unreachable!("the leaves are the file's") };
-            let mut hashers: Vec<_> = algorithms.iter().map(|&alg| Hasher::new(alg)).collect();
-            self.read(range, hands.block()?, |bytes| {
-                hashers.iter_mut().for_each(|hasher| hasher.update(bytes));
-                turn.done_bytes(bytes.len())
-            })?;
-            for (column, hasher) in digests.iter_mut().zip(hashers) {
-                column.push(hasher.finish());
+        let whole = object.range.len() == self.range.len();
+        let mut hasher = self.digests.object(object, whole);
+        let mut leaves = self.leaves.as_ref().map(LeafWriter::new);
+        self.read(object.range, hands.block()?, |bytes| {
+            hasher.update(bytes);
+            if let Some(leaves) = &mut leaves {
+                hasher.take_leaves().for_each(|leaf| leaves.push(leaf));
             }
-        }
-        Ok(digests)
+            turn.done_bytes(bytes.len())
+        })?;
+        let sums = hasher.finish();
+        let leaves = leaves.map(|leaves| leaves.finish_with(sums.leaves(), whole));
+        Ok(PieceResult::Hashed(sums, leaves))
     }
 
     /// Reads a range block by block; offsets count from the first byte of the hashed range.
@@ -381,57 +281,31 @@ impl FilePieces {
         }
     }
 
-    fn joined(self, algorithm: Algorithm, form: Form) -> CombinedDigests {
-        match (self, form) {
-            (FilePieces::Objects(geometry), _) => {
-                CombinedDigests::Parts(Assembly::new(algorithm, geometry.object_size()))
-            }
-            (FilePieces::Leaves { shape, .. }, Form::Tree { subtree: Some(size), .. }) => {
-                let len = shape.leaf_count().saturating_mul(shape.leaf_size().0);
-                CombinedDigests::Subtrees(vec![
-                    None;
-                    usize::try_from(len.div_ceil(size.0)).unwrap_or(usize::MAX)
-                ])
-            }
-            (FilePieces::Leaves { .. }, _) => CombinedDigests::Tree(TreeAssembly::new(algorithm)),
-        }
+    /// Returns a piece of a range of `len` bytes.
+    fn object(self, piece: u64, len: u64) -> Object {
+        let size = match self {
+            FilePieces::Objects(geometry) => geometry.object_size().bytes(),
+            FilePieces::Leaves { unit, .. } => unit,
+        };
+        let start = piece * size;
+        let range = ByteRange::between(start, start.saturating_add(size).min(len));
+        Object { index: ObjectIndex(piece), range }
     }
 }
 
 impl Joint {
     fn add(&mut self, piece: u64, brought: PieceResult) {
+        let Some(digests) = &mut self.digests else { return };
         match brought {
             PieceResult::Passed => {}
-            PieceResult::Parts(parts, leaves) => {
-                if let Some((sums, leaves)) = self.leaf_sums.as_mut().zip(leaves) {
-                    sums.set(ObjectIndex(piece), leaves);
+            PieceResult::Hashed(sums, leaves) => {
+                if let Some((all, leaves)) = self.leaf_sums.as_mut().zip(leaves) {
+                    all.set(ObjectIndex(piece), leaves);
                 }
-                if let (Some(objects), Some(first)) = (&mut self.objects, parts.first()) {
-                    objects.set(ObjectIndex(piece), first.digest());
-                }
-                for (joined, part) in self.sums.iter_mut().zip(parts) {
-                    if let CombinedDigests::Parts(assembly) = joined {
-                        assembly.add(ObjectIndex(piece), part);
-                    }
-                }
+                digests.add(sums);
             }
-            PieceResult::Leaves(first, columns) => {
-                for (joined, leaves) in self.sums.iter_mut().zip(columns) {
-                    for (leaf, digest) in (first..).zip(leaves) {
-                        match joined {
-                            CombinedDigests::Tree(assembly) => assembly.add(leaf, digest),
-                            CombinedDigests::Subtrees(all) => all[leaf as usize] = Some(digest),
-                            CombinedDigests::Parts(_) => unreachable!("leaves are joined by a tree"),
-                        }
-                    }
-                }
-            }
-            PieceResult::Roots(roots) => {
-                for (joined, root) in self.sums.iter_mut().zip(roots) {
-                    if let CombinedDigests::Subtrees(all) = joined {
-                        all[piece as usize] = Some(root);
-                    }
-                }
+            PieceResult::Leaves(object, leaves) => {
+                digests.known_leaves(object, leaves);
             }
         }
     }

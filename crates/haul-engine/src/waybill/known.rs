@@ -6,7 +6,7 @@
 //! entries. An entry is read when its file is visited. Memory use is constant for any number of
 //! files.
 
-use super::leaves::LeafWriter;
+use super::leaves::LeafGatherer;
 use super::{LeafStore, LeafSums, moment};
 use crate::log::EarlierStamps;
 use crate::sum::Sums;
@@ -185,7 +185,7 @@ pub(super) fn read_file(
     let Some(Ok(Record::Entry(entry))) = reader.next() else { return Ok(None) };
     let Kind::File(content) = &entry.kind else { return Ok(None) };
     let mut objects = ObjectTable::new(object);
-    let mut leaves = store.map(|store| Leaves::new(store, content));
+    let mut leaves = store.map(|store| CopiedLeaves::new(store, content));
     for record in reader {
         match record {
             Ok(Record::Object(object)) => {
@@ -202,51 +202,38 @@ pub(super) fn read_file(
             _ => break,
         }
     }
-    let leaves = leaves.and_then(Leaves::all);
+    let leaves = leaves.and_then(CopiedLeaves::all);
     Ok(Some((entry, objects, leaves)))
 }
 
 /// Leaves of a file that are copied from one waybill to another.
-struct Leaves<'a> {
+struct CopiedLeaves<'a> {
     store: &'a Arc<LeafStore>,
     content: &'a Content,
-    sums: LeafSums,
+    leaves: LeafGatherer,
     /// Number of leaves so far, over all objects.
     count: u64,
-    now: Option<(ObjectIndex, LeafWriter)>,
 }
 
-impl<'a> Leaves<'a> {
-    fn new(store: &'a Arc<LeafStore>, content: &'a Content) -> Leaves<'a> {
-        Leaves { store, content, sums: LeafSums::new(store), count: 0, now: None }
+impl<'a> CopiedLeaves<'a> {
+    fn new(store: &'a Arc<LeafStore>, content: &'a Content) -> CopiedLeaves<'a> {
+        CopiedLeaves { store, content, leaves: LeafGatherer::new(store), count: 0 }
     }
 
     fn push(&mut self, object: ObjectIndex, digest: haul_digest::Digest) {
-        if self.now.as_ref().is_none_or(|(now, _)| *now != object) {
-            self.end_object();
-            self.now = Some((object, LeafWriter::new(self.store)));
-        }
-        if let Some((_, writer)) = &mut self.now {
-            writer.push(digest);
-            self.count += 1;
-        }
-    }
-
-    fn end_object(&mut self) {
-        if let Some((object, writer)) = self.now.take() {
-            self.sums.set(object, writer.finish(self.content.object_lines() == 0));
-        }
+        self.leaves.push(object, digest);
+        self.count += 1;
     }
 
     /// Returns all leaves, if none is missing and their sizes match the store.
-    fn all(mut self) -> Option<LeafSums> {
-        self.end_object();
+    fn all(self) -> Option<LeafSums> {
         let objects = self.content.objects.as_ref()?;
         let is_of_size = objects.leaf == Some(self.store.leaf()) && objects.size == self.store.object();
         // Each object has a leaf: a stated size cannot make this loop longer than the waybill.
         let geometry = self.content.geometry().filter(|geometry| geometry.count() <= self.count)?;
         let expected: u64 = geometry.objects().map(|object| objects.leaves_of(object.range.len())).sum();
-        (is_of_size && self.count == expected).then_some(self.sums)
+        let is_complete = is_of_size && self.count == expected;
+        is_complete.then(|| self.leaves.finish(self.content.object_lines() == 0))
     }
 }
 

@@ -11,7 +11,7 @@
 //! Pages of written objects are used again, so the file grows to 1/32 of the data in flight. A
 //! small file has few leaves, which stay in memory.
 
-use haul_digest::{Algorithm, Digest};
+use haul_digest::{Algorithm, Digest, ObjectLeaf};
 use haul_log::waybill::{LEAVES_PER_LINE, LeafRun};
 use haul_model::{LeafSize, ObjectIndex, ObjectSize};
 use haul_sys::transfer;
@@ -160,6 +160,12 @@ impl LeafWriter {
         ObjectLeaves { count, kept }
     }
 
+    /// Adds the last leaves of the object, and returns all of them.
+    pub(crate) fn finish_with(mut self, last: &[Digest], only: bool) -> ObjectLeaves {
+        last.iter().for_each(|&leaf| self.push(leaf));
+        self.finish(only)
+    }
+
     fn spill(&mut self) {
         let page = self.page.get_or_insert_with(|| self.store.page());
         let written = transfer::write_all_at(&self.store.spill, page.offset(self.spilled), &self.ready);
@@ -240,6 +246,52 @@ impl LeafSums {
             }
         }
         Ok(())
+    }
+}
+
+/// Leaves of one file that come in order.
+#[derive(Debug)]
+pub(crate) struct LeafGatherer {
+    sums: LeafSums,
+    now: Option<(ObjectIndex, LeafWriter)>,
+}
+
+impl LeafGatherer {
+    /// Creates an empty value.
+    pub(crate) fn new(store: &Arc<LeafStore>) -> LeafGatherer {
+        LeafGatherer { sums: LeafSums::new(store), now: None }
+    }
+
+    /// Adds the next leaves, each with its object.
+    pub(crate) fn take(&mut self, leaves: impl IntoIterator<Item = ObjectLeaf>) {
+        leaves.into_iter().for_each(|(object, leaf)| self.push(object, leaf));
+    }
+
+    /// Adds the next leaf.
+    pub(crate) fn push(&mut self, object: ObjectIndex, leaf: Digest) {
+        if self.now.as_ref().is_none_or(|(now, _)| *now != object) {
+            self.end_object(false);
+            self.now = Some((object, LeafWriter::new(self.sums.store())));
+        }
+        if let Some((_, writer)) = &mut self.now {
+            writer.push(leaf);
+        }
+    }
+
+    /// Returns all leaves. `only`: the file has only one object.
+    pub(crate) fn finish(mut self, only: bool) -> LeafSums {
+        if only && self.now.is_none() {
+            // A file of one leaf has no leaves besides itself.
+            self.now = Some((ObjectIndex(0), LeafWriter::new(self.sums.store())));
+        }
+        self.end_object(only);
+        self.sums
+    }
+
+    fn end_object(&mut self, only: bool) {
+        if let Some((object, writer)) = self.now.take() {
+            self.sums.set(object, writer.finish(only));
+        }
     }
 }
 

@@ -15,7 +15,7 @@ pub(crate) use facts::moment;
 pub use facts::{FileFacts, Named, Root, file_entry, name_entry};
 pub(crate) use hashing::{ObjectHasher, StreamSums};
 pub use known::{EarlierDigests, Wanted};
-pub(crate) use leaves::ObjectLeaves;
+pub(crate) use leaves::{LeafGatherer, LeafWriter, ObjectLeaves};
 pub use leaves::{LeafStore, LeafSums};
 pub use reuse::{OrderTag, ReusingOrders};
 pub use writer::{WaybillError, WaybillWriter};
