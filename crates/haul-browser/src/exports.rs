@@ -13,10 +13,8 @@
 pub mod waybill;
 
 use crate::event::{Event, NUMBER_MAX, RECORD_NUMBERS, Record, hex, level_of};
-use crate::{
-    Download, FileDigest, JobSettings, KeptFile, Receipt, RecordedFile, Session, Upload, WaybillReader,
-};
-use haul_digest::Blake3Object;
+use crate::{Download, JobSettings, KeptFile, Receipt, RecordedFile, Session, Upload, WaybillReader};
+use haul_digest::{Blake3File, Blake3Object};
 use haul_model::{Level, ObjectIndex, ObjectSize};
 use std::cell::RefCell;
 use std::time::Duration;
@@ -48,7 +46,7 @@ struct Core {
 }
 
 struct FileHash {
-    file: FileDigest,
+    file: Blake3File,
     object: Option<(ObjectIndex, Blake3Object)>,
 }
 
@@ -420,7 +418,7 @@ pub extern "C" fn haul_hash_begin(size: f64, object: f64) -> u32 {
     with(|core| {
         let object = ObjectSize::new(object as u64).map_err(|error| format!("cannot hash: {error}"));
         let begun = object.map(|object| {
-            core.hash = Some(FileHash { file: FileDigest::new(number(size), object), object: None });
+            core.hash = Some(FileHash { file: Blake3File::new(number(size), object), object: None });
         });
         core.told(begun)
     })
@@ -477,7 +475,7 @@ pub extern "C" fn haul_hash_merge(index: f64) -> u32 {
 #[unsafe(no_mangle)]
 pub extern "C" fn haul_hash_end() -> u32 {
     with(|core| {
-        let digest = core.hash.take().and_then(|hash| hash.file.finish());
+        let digest = core.hash.take().and_then(|hash| hash.file.finish().ok());
         match digest {
             Some(digest) => {
                 core.record.text = hex(digest.as_bytes());

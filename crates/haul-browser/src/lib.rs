@@ -3,7 +3,6 @@
 //! - [`Upload`] and [`Download`] are the two roles of a client as event machines without threads.
 //!   They drive the same machines as the engine: `haul_proto::Source` and `haul_proto::Sink`. Bytes
 //!   of a lane go in, bytes to send come out, and [`Event`]s are requests and reports to the page.
-//! - [`FileDigest`] is BLAKE3 of a file from objects in any order.
 //! - [`Receipt`] writes the waybill of a job, and [`WaybillReader`] reads any waybill.
 //! - `exports` are the functions that JavaScript calls; `js/core.js` is their other side.
 //!
@@ -12,7 +11,6 @@
 mod download;
 mod event;
 pub mod exports;
-mod file_digest;
 mod frames;
 mod link;
 mod output;
@@ -23,7 +21,6 @@ mod waybill_reader;
 
 pub use download::{Download, KeptFile};
 pub use event::{Event, NUMBER_MAX, RECORD_NUMBERS, Record, hex, milliseconds, moment};
-pub use file_digest::FileDigest;
 pub use link::JobSettings;
 pub use output::BLOCK_BYTES;
 pub use receipt::{Receipt, ReceiptContent, ReceiptEntry};

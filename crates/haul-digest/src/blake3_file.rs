@@ -1,13 +1,13 @@
 //! BLAKE3 of a file from its objects, without the other algorithms.
 //!
-//! A program that calls [`crate::PartHasher`] or [`crate::Assembly`] contains every algorithm of
-//! the registry. A module for browsers must be small, and needs only BLAKE3.
+//! A program that calls [`crate::FileDigest`] contains every algorithm of the registry. A module
+//! for browsers must be small, and needs only BLAKE3: [`Blake3File`] is its `FileDigest`.
 
 use crate::assembly::{AssemblyError, Blake3Pieces};
 use crate::blake3_parts::{Blake3Part, Blake3Stream};
 use crate::part::PartPlace;
 use crate::{Algorithm, Digest};
-use haul_model::{ByteLen, ByteRange, Geometry, Object, ObjectIndex, ObjectSize};
+use haul_model::{ByteLen, ByteRange, Geometry, Object, ObjectIndex, ObjectSize, Runs};
 
 /// Zeros to hash: enough to fill the SIMD lanes of WebAssembly, and small in its modules.
 static ZEROS: [u8; 4096] = [0; 4096];
@@ -69,21 +69,21 @@ impl std::fmt::Debug for Blake3Object {
     }
 }
 
-/// Combines the objects of one file, in any order, into its BLAKE3 digest. Memory use grows with
-/// the number of gaps, and not with the number of objects.
+/// Combines the objects of one file, in any order, each possibly several times, into its BLAKE3
+/// digest. Memory use grows with the number of gaps, and not with the number of objects.
 #[derive(Clone, Debug)]
 pub struct Blake3File {
     geometry: Geometry,
     pieces: Blake3Pieces,
-    /// The first error; reported by [`Blake3File::finish`].
-    fault: Option<AssemblyError>,
+    /// Objects that were added.
+    seen: Runs,
 }
 
 impl Blake3File {
     /// Returns a file of `len` bytes without objects.
     pub fn new(len: u64, object: ObjectSize) -> Blake3File {
         let geometry = Geometry::new(ByteLen(len), object);
-        Blake3File { geometry, pieces: Blake3Pieces::new(), fault: None }
+        Blake3File { geometry, pieces: Blake3Pieces::new(), seen: Runs::default() }
     }
 
     /// Returns the division of the file into objects.
@@ -91,14 +91,31 @@ impl Blake3File {
         self.geometry
     }
 
-    /// Adds an object by the digest of [`Blake3Object::finish`]. Returns false past the end of the
-    /// file.
-    pub fn add(&mut self, index: ObjectIndex, digest: [u8; 32]) -> bool {
+    /// Returns the hasher of an object, or `None` past the end of the file.
+    pub fn hasher(&self, index: ObjectIndex) -> Option<Blake3Object> {
+        self.geometry.object(index).map(|object| Blake3Object::new(object, self.geometry.len()))
+    }
+
+    /// Returns the number of objects of the file.
+    pub fn objects(&self) -> u64 {
+        self.geometry.count()
+    }
+
+    /// Adds an object by the digest of [`Blake3Object::finish`]. If the object was added before,
+    /// nothing changes. Returns false past the end of the file.
+    pub fn add(&mut self, index: ObjectIndex, digest: &Digest) -> bool {
+        digest.as_bytes().try_into().is_ok_and(|digest| self.add_bytes(index, digest))
+    }
+
+    /// Does the same as [`Blake3File::add`], for the bytes of a digest.
+    pub fn add_bytes(&mut self, index: ObjectIndex, digest: [u8; 32]) -> bool {
         let Some(Object { range, .. }) = self.geometry.object(index) else { return false };
-        let whole = range.len() == self.geometry.len();
-        let part = if whole { Blake3Part::Whole(digest) } else { Blake3Part::Inner(digest) };
-        let added = self.pieces.add(self.geometry.object_size(), index, range, part);
-        self.fault = self.fault.or(added.err());
+        if self.seen.insert(index.0) {
+            let whole = range.len() == self.geometry.len();
+            let part = if whole { Blake3Part::Whole(digest) } else { Blake3Part::Inner(digest) };
+            let added = self.pieces.add(self.geometry.object_size(), index, range, part);
+            added.unwrap_or_else(|error| unreachable!("each object counts once: {error}"));
+        }
         true
     }
 
@@ -106,12 +123,9 @@ impl Blake3File {
     ///
     /// # Errors
     ///
-    /// Returns an [`AssemblyError`] if an object is missing or was added twice.
+    /// Returns an [`AssemblyError`] if an object is missing.
     pub fn finish(&self) -> Result<Digest, AssemblyError> {
-        match self.fault {
-            Some(fault) => Err(fault),
-            None => self.pieces.clone().finish(self.geometry.object_size(), self.geometry.len()),
-        }
+        self.pieces.clone().finish(self.geometry.object_size(), self.geometry.len())
     }
 
     /// Returns the range of an object, or `None` past the end of the file.
@@ -123,35 +137,44 @@ impl Blake3File {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Assembly, PartHasher, digest};
+    use crate::{DigestSpec, FileDigest, Form, Recipe, digest};
+    use proptest::prelude::*;
 
-    /// The general types are the reference: the same digests of objects and files, on edge lengths.
-    #[test]
-    fn digests_equal_those_of_the_general_types() {
-        let size = ObjectSize::new(64 << 10).unwrap();
-        let bytes: Vec<u8> = (0..200_000_u32).map(|at| (at * 31 % 251) as u8).collect();
-        for len in [0, 1, 65_535, 65_536, 65_537, 131_072, 196_609] {
-            let (mut file, mut assembly) =
-                (Blake3File::new(len, size), Assembly::new(Algorithm::Blake3, size));
-            let objects: Vec<Object> = file.geometry().objects().collect();
-            for object in objects.into_iter().rev() {
-                let range = object.range.start.0 as usize..object.range.end.0 as usize;
-                let place = PartPlace { offset: object.range.start, whole: object.range.len() == len };
-                let mut part = PartHasher::new(Algorithm::Blake3, place);
-                part.update(&bytes[range.clone()]);
+    proptest! {
+        /// The general types are the reference: the same digests of objects and files.
+        #[test]
+        fn digests_equal_those_of_the_general_types(
+            len in prop_oneof![
+                proptest::sample::select(vec![0, 1, 65_535, 65_536, 65_537, 131_072, 196_609]),
+                0_u64..400_000,
+            ],
+            order in any::<u64>(),
+        ) {
+            let size = ObjectSize::new(64 << 10).unwrap();
+            let bytes: Vec<u8> = (0..len).map(|at| (at * 31 % 251) as u8).collect();
+            let spec = DigestSpec::new(Algorithm::Blake3, Form::Plain);
+            let mut file = Blake3File::new(len, size);
+            let mut general = FileDigest::new(&Recipe::new([spec]), file.geometry());
+            let mut objects: Vec<Object> = file.geometry().objects().collect();
+            objects.sort_by_key(|object| (object.index.0 ^ order).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+            for object in objects.iter().chain(&objects) {
+                let bytes = &bytes[object.range.start.0 as usize..object.range.end.0 as usize];
+                let mut part = general.begin(*object);
+                part.update(bytes);
                 let part = part.finish();
-                let mut hasher = Blake3Object::new(object, len);
-                bytes[range].chunks(777).for_each(|bytes| hasher.update(bytes));
-                assert_eq!(hasher.fed(), object.range.len());
+                let mut hasher = file.hasher(object.index).unwrap();
+                bytes.chunks(777).for_each(|bytes| hasher.update(bytes));
+                prop_assert_eq!(hasher.fed(), object.range.len());
                 let found = hasher.finish();
-                assert_eq!(found, part.digest());
-                assert!(file.finish().is_err(), "an object is missing");
-                assert!(file.add(object.index, found.as_bytes().try_into().unwrap()));
-                assembly.add(object.index, part);
+                prop_assert_eq!(part.digest(0), Some(found));
+                prop_assert_eq!(file.finish().is_ok(), general.digest(0).is_ok());
+                prop_assert!(file.add(object.index, &found));
+                general.add(part);
             }
-            assert_eq!(file.finish(), assembly.finish(ByteLen(len)));
-            assert_eq!(file.finish().unwrap(), digest(Algorithm::Blake3, &bytes[..len as usize]));
-            assert!(!file.add(ObjectIndex(len.div_ceil(size.bytes())), [0; 32]), "past the end");
+            prop_assert_eq!(file.finish().ok(), general.digest(0).unwrap());
+            prop_assert_eq!(file.finish().unwrap(), digest(Algorithm::Blake3, &bytes));
+            prop_assert!(!file.add_bytes(ObjectIndex(file.objects()), [0; 32]), "past the end");
+            prop_assert!(file.hasher(ObjectIndex(file.objects())).is_none());
         }
     }
 
@@ -159,15 +182,8 @@ mod tests {
     fn zeros_are_hashed_like_bytes() {
         let size = ObjectSize::new(64 << 10).unwrap();
         let file = Blake3File::new(10_001, size);
-        let mut hasher = Blake3Object::new(file.geometry().object(ObjectIndex(0)).unwrap(), 10_001);
+        let mut hasher = file.hasher(ObjectIndex(0)).unwrap();
         hasher.update_zeros(10_001);
         assert_eq!(hasher.finish(), digest(Algorithm::Blake3, &[0; 10_001]));
-    }
-
-    #[test]
-    fn object_added_twice_is_an_error() {
-        let mut file = Blake3File::new(200_000, ObjectSize::new(64 << 10).unwrap());
-        assert!(file.add(ObjectIndex(1), [1; 32]) && file.add(ObjectIndex(1), [1; 32]));
-        assert!(matches!(file.finish(), Err(AssemblyError::Overlap(_))));
     }
 }

@@ -2,8 +2,7 @@
 
 use super::runs;
 use crate::event::milliseconds;
-use crate::file_digest::FileDigest;
-use haul_digest::{Blake3Object, Digest};
+use haul_digest::{Blake3File, Blake3Object, Digest};
 use haul_model::{Level, Object, ObjectIndex, ObjectSize};
 use haul_proto::{BlockDigest, FileNumber, NewFile, Runs};
 use std::collections::BTreeMap;
@@ -61,7 +60,7 @@ pub(super) struct Incoming {
     facts: Arc<NewFile>,
     attempt: u16,
     have: Runs,
-    digest: FileDigest,
+    digest: Blake3File,
     /// Digests of verified objects that were not reported.
     digests: BTreeMap<u64, Digest>,
     /// Number of writes in progress, by object.
@@ -91,7 +90,7 @@ impl Incoming {
         settle: Level,
         kept: Option<&KeptFile>,
     ) -> Incoming {
-        let mut digest = FileDigest::new(facts.size(), object);
+        let mut digest = Blake3File::new(facts.size(), object);
         for (index, value) in kept.into_iter().flat_map(|kept| &kept.objects) {
             digest.add_bytes(ObjectIndex(*index), *value);
         }
@@ -125,7 +124,7 @@ impl Incoming {
 
     /// Returns the digest of the file, if all objects are known.
     pub(super) fn digest(&self) -> Option<Digest> {
-        self.digest.finish()
+        self.digest.finish().ok()
     }
 
     /// Returns the number of objects that the page has not settled.
@@ -191,7 +190,7 @@ impl Incoming {
     pub(super) fn restart(&mut self, attempt: u16, object: ObjectSize) {
         self.attempt = attempt;
         self.have = Runs::default();
-        self.digest = FileDigest::new(self.facts.size(), object);
+        self.digest = Blake3File::new(self.facts.size(), object);
         self.digests.clear();
         self.settling = Runs::default();
         self.end = Ending::Open;

@@ -13,11 +13,10 @@
 mod item;
 
 use crate::event::{Event, NUMBER_MAX, moment, shown};
-use crate::file_digest::FileDigest;
 use crate::frames::Part;
 use crate::link::{EVENTS_MAX, JobSettings, Link, damaged};
 use crate::output::BLOCK_BYTES;
-use haul_digest::{Digest, DigestKey};
+use haul_digest::{Blake3File, Digest, DigestKey};
 use haul_model::{ByteRange, ObjectIndex};
 use haul_proto::limits::RETRIES_MAX;
 use haul_proto::source::{Command, Event as SourceEvent, Settings, Work};
@@ -48,7 +47,7 @@ pub struct Upload {
     items: VecDeque<Item>,
     reads: BTreeMap<u32, Read>,
     next_request: u32,
-    digests: BTreeMap<FileNumber, (u16, FileDigest)>,
+    digests: BTreeMap<FileNumber, (u16, Blake3File)>,
     last_sent: Duration,
 }
 
@@ -168,7 +167,7 @@ impl Upload {
             machine.offer(facts, None).map_err(|flaw| format!("cannot send {}: {flaw}", shown(path)))?;
         if size == Some(0) {
             // No object will add it.
-            self.digests.insert(number, (0, FileDigest::new(0, self.settings.object)));
+            self.digests.insert(number, (0, Blake3File::new(0, self.settings.object)));
         }
         self.pump();
         Ok(number.0)
@@ -301,7 +300,7 @@ impl Upload {
                 Event::Present { file: file.0, objects: objects.count() }
             }
             Command::FileDone { file, outcome, here } => {
-                let digest = self.digests.remove(&file).and_then(|(_, digest)| digest.finish());
+                let digest = self.digests.remove(&file).and_then(|(_, digest)| digest.finish().ok());
                 Event::FileDone { file: file.0, outcome, here, digest }
             }
             // The machine refuses LIST and NAMES, because the job does not delete.
@@ -402,7 +401,7 @@ impl Upload {
     /// Notes the digest of an object that was sent.
     fn hashed(&mut self, facts: &NewFile, attempt: u16, object: ObjectIndex, digest: Digest) {
         let file = facts.number;
-        let new = || (attempt, FileDigest::new(facts.size(), self.settings.object));
+        let new = || (attempt, Blake3File::new(facts.size(), self.settings.object));
         let known = self.digests.entry(file).or_insert_with(new);
         if known.0 != attempt {
             *known = new();

@@ -4,8 +4,7 @@ use crate::client::{Client, JOB};
 use crate::dice::Dice;
 use crate::page::Page;
 use crate::sent_to::{Receiver, Store};
-use haul_browser::FileDigest;
-use haul_digest::{Algorithm, Digest, digest};
+use haul_digest::{Algorithm, Blake3File, Digest, digest};
 use haul_model::{Level, ObjectIndex, ObjectSize};
 use haul_proto::{End, Outcome, Why};
 use std::collections::BTreeMap;
@@ -55,11 +54,11 @@ fn assert_arrived(page: &Page, server: &Receiver, files: &[(&str, Vec<u8>)]) {
 
 /// Returns the digest of a file of several objects from the events of its objects.
 fn combined(name: &str, size: usize, hashed: &BTreeMap<(String, u64), Digest>) -> Option<Digest> {
-    let mut file = FileDigest::new(size as u64, ObjectSize::new(OBJECT).unwrap());
+    let mut file = Blake3File::new(size as u64, ObjectSize::new(OBJECT).unwrap());
     for ((_, object), digest) in hashed.iter().filter(|((of, _), _)| of == name) {
         assert!(file.add(ObjectIndex(*object), digest));
     }
-    file.finish()
+    file.finish().ok()
 }
 
 #[test]
