@@ -26,6 +26,16 @@ fn tree_hashes_and_parts_are_marked_as_by_mutil() {
     assert!(lines[1].contains("\\0   l   p   h"), "{}", run.out);
 }
 
+/// The list of leaves is kept until the end of the file: a file with too many is not copied.
+#[test]
+fn file_with_too_many_leaves_to_print_is_refused() {
+    let script = "truncate -s 65G big; cp --print-hash --check-tree --hash-leaf-size=64 big z; echo $?; \
+         truncate -s 1M big; cp --print-hash --check-tree --hash-leaf-size=64 big z | wc -c";
+    let run = ours(script);
+    assert!(run.err.contains("more than 1048576 leaves; choose a larger --hash-leaf-size"), "{}", run.err);
+    assert_eq!(run.out.trim(), format!("1\n{}", "#mutil##".len() + 16 * 32 + "  z\n".len()));
+}
+
 #[test]
 fn copying_a_part_keeps_the_rest_of_the_sink() {
     assert_eq!(ours("cp --offset=1 --length=2 a b; cat b").out, "blpvo");

@@ -2,8 +2,8 @@
 
 use crate::{combining, joinable, pattern};
 use haul_digest::{
-    Algorithm, Assembly, AssemblyError, CombineError, Digest, Found, Joint, LeafHasher, ObjectStream, Part,
-    PartHasher, PartPlace, combine, digest,
+    Algorithm, Assembly, AssemblyError, CombineError, Digest, Joint, LeafHasher, Part, PartHasher, PartPlace,
+    combine, digest,
 };
 use haul_model::{ByteLen, ByteOffset, ByteRange, Geometry, LeafSize, Object, ObjectIndex, ObjectSize};
 use proptest::prelude::*;
@@ -309,55 +309,6 @@ fn part_digest_equals_the_digest_of_its_bytes() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(32))]
-    /// One stream gives the same objects and the same file as parts hashed separately.
-    #[test]
-    fn object_stream_matches_separately_hashed_parts(len in prop_oneof![0usize..300_000, proptest::sample::select(vec![0, 1, 65_535, 65_536, 65_537, 131_072])], piece in 1usize..100_000) {
-        let bytes = pattern(len);
-        let geometry = cut(&bytes);
-        for algorithm in combining() {
-            let mut stream = ObjectStream::new(algorithm, small(), None);
-            let mut found = Vec::new();
-            bytes.chunks(piece).for_each(|piece| stream.update(piece, |event| found.push(event)));
-            let whole = stream.finish(|event| found.push(event));
-            let expected: Vec<_> = geometry.objects().filter(|_| geometry.count() > 1)
-                .map(|object| Found::Object(object.index, hash_part(algorithm, object, false, &bytes).digest())).collect();
-            prop_assert_eq!((whole, found), (digest(algorithm, &bytes), expected), "{}", algorithm);
-        }
-    }
-
-    /// With leaves, a stream also gives each leaf as if it were hashed alone, in order and before
-    /// its object.
-    #[test]
-    fn leaf_stream_matches_separately_hashed_leaves(
-        len in prop_oneof![0usize..200_000, proptest::sample::select(vec![0, 1, 1023, 1024, 1025, 2048, 65_535, 65_536, 65_537, 66_560, 131_072])],
-        piece in 1usize..100_000,
-        leaf in proptest::sample::select(vec![1024u64, 2048, 16_384, 65_536]),
-    ) {
-        let bytes = pattern(len);
-        let geometry = cut(&bytes);
-        let leaf = LeafSize::new(leaf, small()).unwrap();
-        for algorithm in combining().filter(|algorithm| algorithm.digests_join()) {
-            let mut stream = ObjectStream::new(algorithm, small(), Some(leaf));
-            let mut found = Vec::new();
-            bytes.chunks(piece).for_each(|piece| stream.update(piece, |event| found.push(event)));
-            let whole = stream.finish(|event| found.push(event));
-            let mut expected = Vec::new();
-            for object in geometry.objects() {
-                // A file of one leaf has only its own digest.
-                let mut start = if len as u64 > leaf.bytes() { object.range.start.0 } else { object.range.end.0 };
-                while start < object.range.end.0 {
-                    let range = ByteRange::between(start, (start + leaf.bytes()).min(object.range.end.0));
-                    let alone = Object { index: object.index, range };
-                    expected.push(Found::Leaf(object.index, hash_part(algorithm, alone, false, &bytes).digest()));
-                    start = range.end.0;
-                }
-                if geometry.count() > 1 {
-                    expected.push(Found::Object(object.index, hash_part(algorithm, object, false, &bytes).digest()));
-                }
-            }
-            prop_assert_eq!((whole, found), (digest(algorithm, &bytes), expected), "{}", algorithm);
-        }
-    }
 
     /// Objects hashed separately, leaf by leaf, join to the file.
     #[test]

@@ -3,7 +3,7 @@
 
 use super::deliver::Delivery;
 use super::descriptors::Opened;
-use super::digesting::FileDigest;
+use super::digesting::SharedDigest;
 use super::entry::FileSettle;
 use super::error::CopyError;
 use haul_model::{ByteLen, ByteOffset, Object, ObjectIndex};
@@ -80,7 +80,7 @@ impl FileMove {
 pub(crate) struct SharedFile {
     pub(crate) file: FileMove,
     pub(crate) plan: Plan,
-    pub(crate) digest: FileDigest,
+    pub(crate) digest: SharedDigest,
     pub(crate) delivery: Delivery,
     /// Number of objects that read-ahead requests before their turn.
     pub(crate) ahead: u64,
@@ -97,7 +97,7 @@ impl SharedFile {
     pub(crate) fn new(
         file: FileMove,
         plan: Plan,
-        digest: FileDigest,
+        digest: SharedDigest,
         delivery: Delivery,
         ahead: u64,
     ) -> SharedFile {

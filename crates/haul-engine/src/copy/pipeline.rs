@@ -2,7 +2,7 @@
 //! the object.
 
 use super::deliver::{self, Delivery, Holes};
-use super::digesting::{self, DataObserver, FileDigest, FileHash, InOrder, ObjectDigest};
+use super::digesting::{self, DataObserver, FileHash, InOrder, ObjectHash, SharedDigest};
 use super::error::CopyError;
 use super::file::{FileMove, SharedFile, SinkState};
 use super::job::Job;
@@ -11,7 +11,7 @@ use super::report::Tally;
 use super::reread::{CHECK_DIGEST, CheckSelection, Method, StreamRange, prove_objects, prove_rest};
 use super::settings::Moving;
 use super::{ahead, overlap, receipt, settle};
-use haul_digest::{Digest, Hasher};
+use haul_digest::{Digest, Hasher, KEPT_MAX, Missing};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Level, Object, ObjectIndex};
 use haul_plan::{FileFacts, Plan, Requirements, Route};
 use haul_sys::cache::{self, Advice};
@@ -51,6 +51,10 @@ pub(crate) fn move_file(job: &Job<'_>, lane: &mut Lane, mut file: FileMove) {
         return settle::finish(job, &file, Ok(Moved::received(bytes)));
     }
     let plan = plan(job, &file);
+    if digesting::has_too_many_leaves(&job.settings.moving, plan.geometry().len()) {
+        let error = not_hashed(&file, Missing::Subtrees);
+        return settle::finish(job, &file, Err(error));
+    }
     let begun = Delivery::new(job, &file, &plan).and_then(|mut delivery| {
         if deliver::clone(job, lane.refusals(), &file, &plan)? {
             delivery.cloned(job, &file);
@@ -130,7 +134,7 @@ pub(super) fn plan(job: &Job<'_>, file: &FileMove) -> Plan {
 /// Cuts a file into objects, lets idle workers help, and takes objects until none is left.
 fn share(job: &Job<'_>, lane: &mut Lane, file: FileMove, plan: Plan, delivery: Delivery) {
     let parent = Arc::clone(&file.parent);
-    let digest = FileDigest::new(job.proof.moving(&job.settings.moving, delivery.method), &plan);
+    let digest = SharedDigest::new(job.proof.moving(&job.settings.moving, delivery.method), &plan);
     let ahead = ahead::objects_ahead(job, &file, &plan, &delivery);
     let shared = Arc::new(SharedFile::new(file, plan, digest, delivery, ahead));
     job.share_entries(lane, &parent);
@@ -204,7 +208,7 @@ fn copy_object(
     run: &Run<'_>,
     lane: &mut Lane,
     shared: &SharedFile,
-    (object, mut digest): (Object, ObjectDigest),
+    (object, mut digest): (Object, ObjectHash),
 ) -> bool {
     match run.copy_object(lane, object, &mut digest) {
         Ok(written) if written.bytes < object.range.len() => shared.record_failure(changed(&shared.file)),
@@ -239,7 +243,7 @@ fn all_objects(job: &Job<'_>, shared: &SharedFile) -> Result<Moved, CopyError> {
     if shared.delivery.method == Method::Device {
         run.sync()?;
     }
-    let hash = shared.digest.finish(run.moving(), len);
+    let hash = shared.digest.finish(len).map_err(|missing| not_hashed(&shared.file, missing))?;
     Ok(Moved {
         bytes: shared.moved.load(Ordering::Relaxed),
         hash: receipt::delivered(hash, &shared.delivery),
@@ -289,7 +293,8 @@ fn in_order(
         }
     }
     delivery.close_end(file, plan, bytes)?;
-    let hash = receipt::delivered(digest.finish(run.moving(), bytes), delivery);
+    let hash = digest.finish(bytes).map_err(|missing| not_hashed(file, missing))?;
+    let hash = receipt::delivered(hash, delivery);
     Ok(Moved { hash, level: delivery.level(false), ..Moved::received(bytes) })
 }
 
@@ -336,7 +341,8 @@ fn stream(
     }
     stream_range.close(&run, bytes);
     delivery.close_end(file, plan, bytes)?;
-    let hash = receipt::delivered(digest.finish(run.moving(), bytes), delivery);
+    let hash = digest.finish(bytes).map_err(|missing| not_hashed(file, missing))?;
+    let hash = receipt::delivered(hash, delivery);
     Ok(Moved { hash, level: delivery.level(true), ..Moved::received(bytes) })
 }
 
@@ -578,6 +584,15 @@ impl Run<'_> {
 /// Returns the error for a source whose size or time changed during the copy.
 pub(crate) fn changed(file: &FileMove) -> CopyError {
     CopyError::SourceChanged { path: file.source_path(), sink: file.sink_path() }
+}
+
+/// Returns the error for a file whose digests cannot be computed.
+fn not_hashed(file: &FileMove, missing: Missing) -> CopyError {
+    let source = io::Error::other(match missing {
+        Missing::Subtrees => format!("more than {KEPT_MAX} leaves; choose a larger --hash-leaf-size"),
+        Missing::Bytes(_) | Missing::Order(_) => missing.to_string(),
+    });
+    CopyError::Failed { doing: "cannot hash", path: file.source_path(), source }
 }
 
 /// Returns the error for a stopped job.

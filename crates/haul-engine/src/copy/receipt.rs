@@ -3,23 +3,19 @@
 
 use super::deliver::Delivery;
 use super::descriptors::Opened;
-use super::digesting::{FileHash, each_zero_block};
+use super::digesting::FileHash;
 use super::directory::Directory;
 use super::entry::{DirectorySettle, Entry as CopyEntry};
 use super::error::CopyError;
 use super::file::{FileMove, SinkState};
 use super::job::Job;
 use super::pipeline::{Moved, interrupted};
-use crate::waybill::{
-    FileFacts, LeafStore, LeafSums, Named, ObjectHasher, Root, StreamSums, WaybillWriter, file_entry,
-    name_entry,
-};
-use haul_digest::{Algebra, Algorithm, Assembly, Digest, Hasher, ObjectTable, PartHasher, PartPlace};
+use crate::waybill::{FileFacts, LeafStore, LeafSums, Named, Root, WaybillWriter, file_entry, name_entry};
+use haul_digest::{Algebra, Algorithm, Digest, ObjectTable};
 use haul_log::waybill::{CopyMethod, Entry, Kind, PathError, Proven, RelPath};
-use haul_model::{ByteLen, Level, Object, ObjectSize};
+use haul_model::Level;
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, Stat, open};
-use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::io;
 use std::sync::Arc;
@@ -65,8 +61,14 @@ impl Receipt {
         self.waybill_writer.identity() == file.identity()
     }
 
-    pub(crate) fn has(&self, algorithm: Algorithm) -> bool {
-        self.algorithms.contains(&algorithm)
+    /// Returns the digest algorithms for each file, BLAKE3 first.
+    pub(crate) fn algorithms(&self) -> &[Algorithm] {
+        &self.algorithms
+    }
+
+    /// Returns the store of the leaves, if the waybill has them.
+    pub(crate) fn leaves(&self) -> Option<&Arc<LeafStore>> {
+        self.leaves.as_ref()
     }
 
     /// Returns true if one of the digests needs the bytes of a file in order.
@@ -79,132 +81,23 @@ impl Receipt {
 #[derive(Debug)]
 pub(crate) struct ReceiptSums {
     pub(crate) digests: Vec<Digest>,
-    objects: ObjectTable,
+    /// Digests of the objects, if there is more than one.
+    objects: Option<ObjectTable>,
     leaves: Option<LeafSums>,
     way: CopyMethod,
 }
 
 impl ReceiptSums {
-    fn new(digests: Vec<Digest>, objects: ObjectTable, leaves: Option<LeafSums>) -> ReceiptSums {
+    pub(crate) fn new(
+        digests: Vec<Digest>,
+        objects: Option<ObjectTable>,
+        leaves: Option<LeafSums>,
+    ) -> ReceiptSums {
         ReceiptSums { digests, objects, leaves, way: CopyMethod::ReadWrite }
     }
 
     fn delivered(&mut self, delivery: &Delivery) {
         self.way = delivery.way();
-    }
-}
-
-/// Digests of a file whose bytes arrive in order.
-pub(crate) struct ReceiptStream {
-    blake3: StreamSums,
-    others: Vec<Hasher>,
-}
-
-impl ReceiptStream {
-    pub(crate) fn new(receipt: &Receipt, size: ObjectSize) -> ReceiptStream {
-        ReceiptStream {
-            blake3: StreamSums::new(size, receipt.leaves.as_ref()),
-            others: receipt.algorithms[1..].iter().map(|&algorithm| Hasher::new(algorithm)).collect(),
-        }
-    }
-
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
-        self.blake3.update(bytes);
-        self.others.iter_mut().for_each(|hasher| hasher.update(bytes));
-    }
-
-    /// Hashes the next `len` zeros. BLAKE3 has no shorter way: each of its chunks depends on its
-    /// offset.
-    pub(crate) fn update_zeros(&mut self, len: u64) {
-        each_zero_block(len, |zeros| self.blake3.update(zeros));
-        self.others.iter_mut().for_each(|hasher| hasher.update_zeros(len));
-    }
-
-    pub(crate) fn finish(self) -> ReceiptSums {
-        let (root, objects, leaves) = self.blake3.finish();
-        let others = self.others.into_iter().map(Hasher::finish);
-        ReceiptSums::new(std::iter::once(root).chain(others).collect(), objects, leaves)
-    }
-}
-
-/// Digests of a file of several objects, which arrive in any order.
-#[derive(Debug)]
-pub(crate) struct ReceiptParts {
-    leaves: Option<Arc<LeafStore>>,
-    state: Mutex<PartsState>,
-}
-
-#[derive(Debug)]
-struct PartsState {
-    /// One assembly per algorithm, in the order of the receipt.
-    assemblies: Vec<Assembly>,
-    /// BLAKE3 digests of the objects, and their leaves.
-    objects: ObjectTable,
-    leaves: Option<LeafSums>,
-}
-
-/// Unfinished digests of one object.
-#[derive(Debug)]
-pub(crate) struct ReceiptPart {
-    blake3: ObjectHasher,
-    others: Vec<PartHasher>,
-}
-
-impl ReceiptPart {
-    pub(crate) fn update(&mut self, bytes: &[u8]) {
-        self.blake3.update(bytes);
-        self.others.iter_mut().for_each(|part| part.update(bytes));
-    }
-
-    /// Same as [`ReceiptStream::update_zeros`].
-    pub(crate) fn update_zeros(&mut self, len: u64) {
-        each_zero_block(len, |zeros| self.blake3.update(zeros));
-        self.others.iter_mut().for_each(|part| part.update_zeros(len));
-    }
-}
-
-impl ReceiptParts {
-    pub(crate) fn new(receipt: &Receipt, size: ObjectSize) -> ReceiptParts {
-        let assemblies = receipt.algorithms.iter().map(|&algorithm| Assembly::new(algorithm, size)).collect();
-        let leaves = receipt.leaves.clone();
-        let leaf_sums = leaves.as_ref().map(LeafSums::new);
-        let state = PartsState { assemblies, objects: ObjectTable::new(size), leaves: leaf_sums };
-        ReceiptParts { leaves, state: Mutex::new(state) }
-    }
-
-    /// Starts one object.
-    pub(crate) fn object(&self, object: Object) -> ReceiptPart {
-        let place = PartPlace { offset: object.range.start, whole: false };
-        let state = self.state.lock();
-        let others = state.assemblies.iter().skip(1);
-        let others = others.map(|assembly| PartHasher::new(assembly.algorithm(), place)).collect();
-        ReceiptPart { blake3: ObjectHasher::new(place, self.leaves.as_ref()), others }
-    }
-
-    /// Adds a finished object.
-    pub(crate) fn add(&self, object: Object, part: ReceiptPart) {
-        let (first, leaves) = part.blake3.finish();
-        let others: Vec<_> = part.others.into_iter().map(PartHasher::finish).collect();
-        let mut state = self.state.lock();
-        state.objects.set(object.index, first.digest());
-        if let Some((sums, leaves)) = state.leaves.as_mut().zip(leaves) {
-            sums.set(object.index, leaves);
-        }
-        let parts = std::iter::once(first).chain(others);
-        state.assemblies.iter_mut().zip(parts).for_each(|(assembly, part)| assembly.add(object.index, part));
-    }
-
-    /// Returns the digests of all `len` bytes. Must be called only once.
-    pub(crate) fn finish(&self, len: u64) -> ReceiptSums {
-        let mut state = self.state.lock();
-        let size = state.objects.size();
-        let objects = std::mem::replace(&mut state.objects, ObjectTable::new(size));
-        let (assemblies, leaves) = (std::mem::take(&mut state.assemblies), state.leaves.take());
-        drop(state);
-        let finish = |assembly: Assembly| {
-            assembly.finish(ByteLen(len)).expect("every object of the file was hashed once")
-        };
-        ReceiptSums::new(assemblies.into_iter().map(finish).collect(), objects, leaves)
     }
 }
 
@@ -226,7 +119,7 @@ pub(crate) fn file(
     moved: &Moved,
     sums: &ReceiptSums,
 ) -> Result<(), CopyError> {
-    let objects = Some(&sums.objects).filter(|objects| !objects.is_empty());
+    let objects = sums.objects.as_ref();
     let leaves = sums.leaves.as_ref();
     let (way, level) = (Some(sums.way), Some(moved.level));
     let facts = FileFacts { size: moved.bytes, digests: &sums.digests, objects, leaves, way, level };

@@ -3,7 +3,6 @@
 mod cut_off;
 mod earlier;
 mod facts;
-mod hashing;
 mod known;
 mod leaves;
 mod reuse;
@@ -13,7 +12,6 @@ pub(crate) use cut_off::any_state;
 pub(crate) use earlier::differ;
 pub(crate) use facts::moment;
 pub use facts::{FileFacts, Named, Root, file_entry, name_entry};
-pub(crate) use hashing::{ObjectHasher, StreamSums};
 pub use known::{EarlierDigests, Wanted};
 pub(crate) use leaves::{LeafGatherer, LeafWriter, ObjectLeaves};
 pub use leaves::{LeafStore, LeafSums};
