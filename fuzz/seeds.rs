@@ -43,6 +43,7 @@ pub fn all() -> Vec<(&'static str, Vec<Vec<u8>>)> {
                 .into(),
         ),
         ("ticket", tickets()),
+        ("identity", certificates()),
         ("waybill", vec![a_waybill()]),
         ("object_log", object_logs()),
         ("record", vec![a_record()]),
@@ -296,6 +297,11 @@ fn a_record() -> Vec<u8> {
         kept: vec![SyncedRange { dev: 1, from: -5, until: 9 }],
     };
     record.encode()
+}
+
+fn certificates() -> Vec<Vec<u8>> {
+    let made = haul_net::Identity::generate().expect("a certificate");
+    vec![made.to_pem().as_bytes().to_vec()]
 }
 
 fn tickets() -> Vec<Vec<u8>> {

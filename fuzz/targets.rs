@@ -35,7 +35,7 @@ use std::time::Duration;
 pub type Target = fn(&[u8]);
 
 /// All targets with their names.
-pub const TARGETS: [(&str, Target); 25] = [
+pub const TARGETS: [(&str, Target); 26] = [
     ("wire", wire),
     ("sink", sink_target::sink_machine),
     ("receiver", receiver_target::receiver),
@@ -45,6 +45,7 @@ pub const TARGETS: [(&str, Target); 25] = [
     ("answer", answer),
     ("address", address),
     ("ticket", ticket),
+    ("identity", identity),
     ("waybill", read_waybill),
     ("object_log", object_log),
     ("record", record),
@@ -300,6 +301,14 @@ pub fn ticket(data: &[u8]) {
         let again = Ticket::parse(&line).expect("its own line is understood");
         assert_eq!((again.id(), again.addresses()), (ticket.id(), ticket.addresses()));
         assert_eq!(*again.to_line(), *line);
+    }
+}
+
+/// Reads a stored certificate and its key.
+pub fn identity(data: &[u8]) {
+    if let Ok(identity) = haul_net::Identity::from_pem(&String::from_utf8_lossy(data)) {
+        let again = haul_net::Identity::from_pem(&identity.to_pem()).expect("its own text is understood");
+        assert_eq!(again.fingerprint(), identity.fingerprint());
     }
 }
 

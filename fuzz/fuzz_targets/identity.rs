@@ -1,11 +1,6 @@
 #![no_main]
 
-use haul_net::Identity;
+use haul_fuzz::targets;
 use libfuzzer_sys::fuzz_target;
 
-fuzz_target!(|data: &[u8]| {
-    if let Ok(identity) = Identity::from_pem(&String::from_utf8_lossy(data)) {
-        let again = Identity::from_pem(&identity.to_pem()).expect("its own text is parsed");
-        assert_eq!(again.fingerprint(), identity.fingerprint());
-    }
-});
+fuzz_target!(|data: &[u8]| targets::identity(data));

@@ -90,11 +90,11 @@ pub(crate) fn run(command: Network, out: &mut impl Write) -> Result<ExitCode, Bo
             let parts = Parts::measure(&source, &sink, Algorithm::parse(&hash)?, encryption)?;
             let shown = |took: PartTime| json!({"wall": took.wall.as_secs_f64(), "cpu": took.processor.as_secs_f64()});
             let Parts { bytes, wire, hash, files } = parts;
-            let told = json!({
+            let printed = json!({
                 "bytes": bytes, "wire": shown(wire), "hash": shown(hash), "files": shown(files),
                 "cpu": parts.processor().as_secs_f64(),
             });
-            writeln!(out, "{told}")?;
+            writeln!(out, "{printed}")?;
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -5,7 +5,7 @@ use crate::attempt::wait_until;
 use crate::needs::Need;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use std::ffi::OsStr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
 /// Requirement of a test that calls [`signalled`].
@@ -28,7 +28,16 @@ pub fn signalled(command: &Command, calls: &str, signal: &str, when: &str) -> Co
 /// `error=EIO`. The child is strace, which exits with the status of the program. It writes the
 /// calls to `log`, and marks those with the effect by `(INJECTED)`.
 pub fn injected(command: &Command, calls: &str, effect: &str, log: &Path) -> Command {
-    traced(command, calls, effect, [OsStr::new("-o"), log.as_os_str()])
+    injected_at(command, &[], calls, effect, log)
+}
+
+/// Returns `command` as [`injected`] does, with the effect on the calls that use one of the files
+/// or directories `places`, by a descriptor or an absolute path. If there are none, all calls have
+/// the effect.
+pub fn injected_at(command: &Command, places: &[PathBuf], calls: &str, effect: &str, log: &Path) -> Command {
+    let mut options = vec![OsStr::new("-o"), log.as_os_str()];
+    options.extend(places.iter().flat_map(|place| [OsStr::new("-P"), place.as_os_str()]));
+    traced(command, calls, effect, options)
 }
 
 fn traced<O: AsRef<OsStr>>(

@@ -234,7 +234,7 @@ mod tests {
     use clap::Parser;
 
     fn settings() -> Settings {
-        Args::parse_from(["haul bench", "--quick", "--runs", "2"]).speed()
+        Args::parse_from(["haul bench", "--quick", "--runs", "2"]).resolve()
     }
 
     fn file(folder: &tempfile::TempDir, size: u64) -> TestFile {

@@ -105,18 +105,17 @@ impl CheckJob {
 /// Tag of a result.
 enum Ticket {
     /// A claim, to be compared with the computed digest.
-    Claim(Box<PositionedClaim>),
+    Claim(Box<ListedClaim>),
     /// A line that is not a claim, with the tool's message for it.
     Malformed { list: Arc<OsStr>, line: u64, why: String, fails: bool },
     /// The end of a list, or the reason why reading it failed.
     End { list: Arc<OsStr>, failure: Option<ListFailure> },
 }
 
-/// A claim and its position.
-struct PositionedClaim {
+/// A claim and its list.
+struct ListedClaim {
     claim: Claim,
     list: Arc<OsStr>,
-    line: u64,
     /// The name as the line writes it, if the tool prints it so.
     shown: Option<Vec<u8>>,
     /// Result, if the file was hashed before its turn.
@@ -371,7 +370,7 @@ impl<'a> Lists<'a> {
     }
 
     fn order(&mut self, claim: Claim, shown: Option<Vec<u8>>) -> Option<Order<Ticket>> {
-        let (list, line) = self.place()?;
+        let (list, _) = self.place()?;
         let many = claim.meanings.iter().map(|meaning| &meaning.digests).chain([&claim.digests]);
         let has_parts = many.into_iter().any(|digests| digests.len() > 1);
         let form = match claim.tree {
@@ -400,7 +399,7 @@ impl<'a> Lists<'a> {
         };
         let found = (is_stdin && self.stdin_is_a_list).then(|| self.hash_stdin(&task));
         let work = if found.is_some() { Work::Nothing } else { Work::Hash(task) };
-        let ticket = Ticket::Claim(Box::new(PositionedClaim { claim, list, line, shown, found }));
+        let ticket = Ticket::Claim(Box::new(ListedClaim { claim, list, shown, found }));
         Some(Order { ticket, work })
     }
 

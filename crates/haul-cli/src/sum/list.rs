@@ -137,7 +137,7 @@ const ITS_OWN: &str = "a list on standard input cannot name standard input";
 pub(crate) enum Piece {
     /// The complete entry, without its end mark.
     Whole,
-    /// The last entry of a list that ends without an end mark. It may have been cut off.
+    /// The last entry of a list that ends without an end mark. It may be truncated.
     Unended,
     /// The entry exceeds [`limits::LIST_LINE_BYTES_MAX`] and was skipped.
     TooLong,

@@ -378,6 +378,21 @@ fn failed_close_of_a_directory_is_no_panic() {
     fs::write(dir.join("bag/manifest-sha256.txt"), manifest).unwrap();
     let declaration = "BagIt-Version: 1.0\nTag-File-Character-Encoding: UTF-8\n";
     fs::write(dir.join("bag/bagit.txt"), declaration).unwrap();
+    let haul = |words: &[&str]| {
+        let mut command = Command::new(HAUL);
+        command.args(words).current_dir(dir).env("XDG_STATE_HOME", dir.join("state")).env("HOME", "");
+        command
+    };
+    // Directories of the copy and of its job, whose close fails in the same job below.
+    let copied = haul(&["cp", "-a", "--resume", "bag", "copy"]).stdin(Stdio::null()).output().unwrap();
+    assert!(copied.status.success(), "{copied:?}");
+    let mut places = vec![dir.to_owned()];
+    for at in 0.. {
+        let Some(place) = places.get(at) else { break };
+        let paths = fs::read_dir(place).unwrap().map(|entry| entry.unwrap().path());
+        places.extend(paths.filter(|path| path.is_dir()).collect::<Vec<_>>());
+    }
+    ["copy", "state"].iter().for_each(|name| fs::remove_dir_all(dir.join(name)).unwrap());
     for words in [
         &["cp", "-a", "--resume", "bag", "copy"][..],
         &["cp", "-a", "--resume", "bag", "copy"],
@@ -385,10 +400,9 @@ fn failed_close_of_a_directory_is_no_panic() {
         &["cp", "-a", "--resume", "--restart", "bag", "copy"],
         &["check", "bag"],
     ] {
-        let mut command = Command::new(HAUL);
-        command.args(words).current_dir(dir).env("XDG_STATE_HOME", dir.join("state")).env("HOME", "");
         let log = dir.join("trace");
-        let ended = traced::injected(&command, "close", "error=EIO", &log).stdin(Stdio::null()).output();
+        let mut command = traced::injected_at(&haul(words), &places, "close", "error=EIO", &log);
+        let ended = command.stdin(Stdio::null()).output();
         let ended = ended.unwrap();
         let reported = String::from_utf8_lossy(&ended.stderr);
         assert!(matches!(ended.status.code(), Some(0..=2)), "{words:?}: {ended:?}");

@@ -102,8 +102,8 @@ fn copies(command: &str, is_sink: bool, (name, rules): (&str, &str), runs: u32) 
     Ok(())
 }
 
-/// Returns what is wrong with the copies by commands, each with its number of runs, from and to each
-/// of these file systems.
+/// Returns what is wrong with the copies by commands, each with its number of runs, from and to
+/// each of these file systems.
 fn wrong_of(odd: &[(&str, &str)], commands: &[(&str, u32)]) -> Vec<String> {
     let each = odd.iter().flat_map(|odd| commands.iter().map(move |command| (*odd, *command)));
     let copied = each
@@ -196,9 +196,9 @@ fn kill_with_lock(fixture: &Fixture, args: &[&str], to: &Path) {
     child.wait().unwrap();
 }
 
-/// A lock that a killed session left is removed by its inode number. Where each lookup gives another
-/// one, the next session works without a log, and says so. Regression: a signal did not end the
-/// attempts to lock.
+/// A lock that a killed session left is removed by its inode number. Where each lookup gives
+/// another one, the next session works without a log, and says so. Regression: a signal did not end
+/// the attempts to lock.
 #[test]
 fn a_session_lock_with_unstable_inode_numbers_ends_the_attempts() {
     if !met_or_skip(&[Need::Fuse]) {

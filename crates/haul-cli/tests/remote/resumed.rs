@@ -490,10 +490,11 @@ fn temporary_names_of_links_are_deleted_by_a_rerun() {
     let haul = env!("CARGO_BIN_EXE_haul");
     let words = ["fetch", "-e", &ssh, "--remote-haul", haul, "localhost:data", "in"];
     // Of the two sides, only the sink renames files.
-    let traced = ["-f", "-qq", "-o", "/dev/null", "-e", "inject=renameat,renameat2:error=EIO:signal=SIGKILL"];
-    let state = fixture.path("state");
-    let mut command = Command::new("strace");
-    command.current_dir(fixture.path("")).args(traced).arg(haul).args(words).env("XDG_STATE_HOME", state);
+    let mut command = Command::new(haul);
+    command.args(words).current_dir(fixture.path("")).env("XDG_STATE_HOME", fixture.path("state"));
+    let (effect, log) = ("error=EIO:signal=SIGKILL", fixture.path("trace"));
+    let places = [fixture.path("in"), fixture.path("in/data")];
+    let mut command = traced::injected_at(&command, &places, "renameat,renameat2", effect, &log);
     let killed = command.stdin(Stdio::null()).output().unwrap();
     assert!(!killed.status.success(), "{killed:?}");
     assert!(files_beneath(&fixture.path("in")).iter().any(|path| is_temporary(path)), "{killed:?}");
@@ -520,7 +521,7 @@ fn no_sync_of_the_file_system_follows_a_failed_one() {
     let ssh = format!("sh {}", fixture.path("fake-ssh").display());
     let haul = env!("CARGO_BIN_EXE_haul");
     let mut command = Command::new(haul);
-    command.args(["fetch", "-e", &ssh, "--remote-haul", haul, "localhost:data", "in"]);
+    command.args(["fetch", "--verify=reread", "-e", &ssh, "--remote-haul", haul, "localhost:data", "in"]);
     command.current_dir(fixture.path("")).env("XDG_STATE_HOME", fixture.path("state"));
     let log = fixture.path("trace");
     let mut command = traced::injected(&command, "syncfs", "error=EIO", &log);

@@ -60,10 +60,12 @@ fn each_share_has_its_own_quota_and_end() {
     let server = fixture.serve_config("serve.toml");
     server.wait_for_log("'wide'");
     let send = |ticket: &str, to: &str| fixture.run(&["send", "--ticket-file", ticket, "data", to]);
-    let sent = send("small.ticket", ":in");
+    let sent = fixture.run(&["send", "--ticket-file=small.ticket", "data/small", "data/big", ":in"]);
     assert_ended(&sent, 1);
-    assert!(sent.err.contains("quota exceeded"), "{sent:#?}");
-    assert!(!fixture.path("small/in/data/big").exists() && fixture.path("small/in/data/small").exists());
+    assert!(sent.err.contains("quota exceeded: big; 1 file failed"), "{sent:#?}");
+    // The file that was received before the quota was exceeded is complete.
+    let arrived = fs::read_dir(fixture.path("small/in")).unwrap().map(|entry| entry.unwrap().file_name());
+    assert_eq!(arrived.collect::<Vec<_>>(), ["small"]);
     let mut runs = 0;
     wait_until("the end of a ticket", || {
         runs += 1;

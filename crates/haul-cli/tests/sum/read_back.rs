@@ -266,10 +266,10 @@ fn a_named_pipe_in_a_list_is_not_waited_for() {
     }
 }
 
-/// Regression: a list that was cut off in the tag or in the first digits of its last line was
+/// Regression: a list that was truncated in the tag or in the first digits of its last line was
 /// good, and the file of that line was not checked.
 #[test]
-fn a_list_that_is_cut_off_fails() {
+fn a_truncated_list_fails() {
     let dir = tempfile::tempdir().unwrap();
     let dir = dir.path();
     for name in ["first", "second"] {

@@ -80,12 +80,12 @@ impl Seen {
     }
 }
 
-/// Returns true for the last line of a list that has no line end, if no format reads it and it may be
-/// the start of an entry whose end was cut off: a single word, or the start of the mark of a tree.
+/// Returns true if the last line of a list, which has no line end and which no format reads, may be
+/// the start of a truncated entry: a single word, or the start of the mark of a tree.
 pub fn is_start_of_an_entry(line: &[u8]) -> bool {
     let line = trim_end(line);
-    let is_word = !line.is_empty() && !line.starts_with(b"#") && !line.iter().any(|&byte| is_blank(byte));
-    is_word || line.len() > 1 && b"#mutil#".starts_with(line)
+    let is_word = !line.starts_with(b"#") && !line.iter().any(|&byte| is_blank(byte));
+    !line.is_empty() && (is_word || b"#mutil#".starts_with(line))
 }
 
 /// Returns true for a remark that was a digest until its first character was damaged: all but one

@@ -412,8 +412,8 @@ impl Run<'_> {
         ByteRange::between(self.plan.in_sink(range.start).0, self.plan.in_sink(range.end).0)
     }
 
-    /// Copies bytes that a digest or a comparison needs. With `compares`, compares them with the copy
-    /// in the page cache, or returns their digest for a later comparison with the device.
+    /// Copies bytes that a digest or a comparison needs. With `compares`, compares them with the
+    /// copy in the page cache, or returns their digest for a later comparison with the device.
     pub(super) fn seen(
         &self,
         lane: &mut Lane,

@@ -24,6 +24,9 @@ const JOB_BYTES: u64 = 8 * BLOCK_BYTES;
 /// Client of the jobs whose target file is missing or damaged.
 const UNKNOWN: Identity = Identity([0; 16]);
 
+/// Files of a job that each use modifies.
+const TOUCHED: [&str; 2] = ["lock", "begun"];
+
 /// Limits on the logs below one state directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LogStoreLimits {
@@ -310,7 +313,8 @@ impl Drop for Reservation {
 }
 
 /// Decides if a job may use this size in bytes, given the usage of all jobs. Evicts no job with a
-/// session and none in `stay`, and no job at all if the remaining ones would leave too little space.
+/// session and none in `stay`, and no job at all if the remaining ones would leave too little
+/// space.
 fn answer(
     jobs: &BTreeMap<Identity, JobUsage>,
     limits: &LogStoreLimits,
@@ -343,7 +347,7 @@ fn answer(
 
 /// Returns the time of the last use of a job, from the modification times of its files.
 fn touched(home: &Path) -> Option<SystemTime> {
-    let written = ["lock", "begun"].map(|name| home.join(name).metadata().and_then(|found| found.modified()));
+    let written = TOUCHED.map(|name| home.join(name).metadata().and_then(|found| found.modified()));
     written.into_iter().flatten().max()
 }
 

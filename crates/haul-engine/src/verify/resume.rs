@@ -442,8 +442,8 @@ mod tests {
     impl VerifyObserver for Told {
         fn judged(&mut self, _verdict: &super::super::Verdict) {}
         fn flawed(&mut self, _flaw: &haul_log::waybill::ReadError) {}
-        fn resumption(&mut self, told: &Resumption) {
-            self.0.push(format!("{told:?}"));
+        fn resumption(&mut self, resumption: &Resumption) {
+            self.0.push(format!("{resumption:?}"));
         }
     }
 

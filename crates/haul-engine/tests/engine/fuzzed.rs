@@ -81,6 +81,7 @@ targets_survive!(
     answer,
     address,
     ticket,
+    identity,
     waybill,
     object_log,
     record,
@@ -195,7 +196,7 @@ fn in_repository(path: &str) -> std::path::PathBuf {
 
 /// Decoders of external bytes or text in the pure crates and in haul-net, and the calls in the
 /// targets.
-const DECODERS: [(&str, &str); 27] = [
+const DECODERS: [(&str, &str); 28] = [
     ("haul-proto/src/frame.rs: decode", "Header::decode("),
     ("haul-proto/src/frame.rs: decode", "Message::decode("),
     ("haul-proto/src/names.rs: check_name", "check_name("),
@@ -210,6 +211,7 @@ const DECODERS: [(&str, &str); 27] = [
     ("haul-net/src/hello.rs: describe_answer", "hello::describe_answer("),
     ("haul-net/src/ticket.rs: parse", "Ticket::parse("),
     ("haul-net/src/ticket.rs: from_str", "Ticket::parse("),
+    ("haul-net/src/tls/identity.rs: from_pem", "Identity::from_pem("),
     ("haul-log/src/waybill/time.rs: parse_date", "waybill::parse_date("),
     ("haul-log/src/waybill/tail.rs: may_append", "waybill::may_append("),
     ("haul-log/src/waybill/tail.rs: of", "Tail::of("),

@@ -134,7 +134,7 @@ pub enum Action {
     Drop,
     /// The operation, and all that arrive meanwhile, take this many milliseconds longer.
     Delay(u64),
-    /// A read takes this many milliseconds longer. Other operations go on meanwhile.
+    /// A read takes this many milliseconds longer. No other operation waits for it.
     Pause(u64),
     /// Times are rounded down to multiples of this many milliseconds. A property, never reported as
     /// a fault.

@@ -162,7 +162,8 @@ pub(super) fn crc_blind_flips(algorithms: &[Algorithm], after: u64) -> Option<Ve
     None
 }
 
-/// Returns true if a CRC takes the lowest bit of a byte first; `None` if the algorithm is not a CRC.
+/// Returns true if a CRC takes the lowest bit of a byte first; `None` if the algorithm is not a
+/// CRC.
 fn takes_low_bits_first(algorithm: Algorithm) -> Option<bool> {
     match algorithm {
         Algorithm::Crc16

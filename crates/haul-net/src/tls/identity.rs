@@ -58,13 +58,13 @@ impl Identity {
     /// Returns [`IdentityError::NotMade`] if the key or the certificate cannot be created.
     pub fn generate_for(
         names: &[String],
-        subject: &str,
+        subject: impl Into<String>,
         valid: Range<SystemTime>,
     ) -> Result<Self, IdentityError> {
         let epoch = rcgen::date_time_ymd(1970, 1, 1);
         let since = |time: SystemTime| time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         Self::signed(names, |params| {
-            params.distinguished_name.push(DnType::CommonName, subject);
+            params.distinguished_name.push(DnType::CommonName, subject.into());
             params.not_before = epoch + since(valid.start);
             params.not_after = epoch + since(valid.end);
         })

@@ -2,7 +2,7 @@
 //! cannot be read ends the run without a count.
 
 use super::super::output::Output;
-use super::{CheckJob, ListFailure, PositionedClaim, Ticket};
+use super::{CheckJob, ListFailure, ListedClaim, Ticket};
 use haul_engine::sum::{Outcome, SumError};
 
 pub(super) struct Report<'a, 'o> {
@@ -45,7 +45,7 @@ impl<'a, 'o> Report<'a, 'o> {
         Report { job, out, well, failed: 0, over: false }
     }
 
-    fn claim(&mut self, listed: &PositionedClaim, outcome: &Outcome) {
+    fn claim(&mut self, listed: &ListedClaim, outcome: &Outcome) {
         let verdict = match outcome {
             Outcome::Done(sums) if sums.digests == listed.claim.digests => {
                 if self.job.output_options.quiet {

@@ -56,7 +56,7 @@ fn keep_for(log_store: &Arc<LogStore>, client: &[u8], number: u8) -> Result<LogW
 /// Sets the time of the last use of a job to some seconds ago.
 fn touch(log_store: &LogStore, number: u8, ago: u64) {
     let at = SystemTime::now() - Duration::from_secs(ago);
-    for name in ["lock", "begun"] {
+    for name in TOUCHED {
         let opened = File::options().write(true).open(log_store.home(id(number)).join(name));
         if let Ok(file) = opened {
             file.set_modified(at).unwrap();

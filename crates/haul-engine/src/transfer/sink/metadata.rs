@@ -159,8 +159,9 @@ impl MetadataWriter {
                 || (error.kind() == io::ErrorKind::PermissionDenied && !self.is_root);
             let mut failure =
                 reason(&format!("cannot set the attribute {}", haul_model::Percent(name)), &error);
-            if failure.why == Why::NoSpace {
-                // File systems report this also for attributes above their limits.
+            if failure.why.is_shortage() {
+                // File systems report these also for attributes above their limits. The data of
+                // the next file shows whether there is no space at all.
                 failure.why = Why::TooLarge;
             }
             if expected { Ok(()) } else { Err(failure) }

@@ -47,9 +47,9 @@ impl SessionLock {
     /// once `stop` is true.
     ///
     /// # Errors
-    /// Returns [`io::ErrorKind::ResourceBusy`] if another session holds the lock, or if `stop` ended
-    /// the attempts, and [`io::ErrorKind::AlreadyExists`] if the name belongs to something that is
-    /// not a regular file. Any other error means that the lock file cannot be created.
+    /// Returns [`io::ErrorKind::ResourceBusy`] if another session holds the lock, or if `stop`
+    /// ended the attempts, and [`io::ErrorKind::AlreadyExists`] if the name belongs to something
+    /// that is not a regular file. Any other error means that the lock file cannot be created.
     pub(super) fn acquire(
         dirs: &SinkDirs,
         job: Identity,

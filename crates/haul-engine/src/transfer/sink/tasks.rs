@@ -202,18 +202,20 @@ impl SinkContext<'_> {
         file_hasher: &mut FileHasher<'_>,
     ) {
         let Some(incoming) = self.incoming(file) else { return };
-        let digest = incoming.partial_file_for(&self.destination.dirs, attempt, &self.session.over).and_then(|partial_file| {
-            // Nothing is received for a hole, so the file can be too short.
-            partial_file
-                .grow_to(incoming.facts.size())
-                .map_err(|error| reason("cannot set the length", &error))?;
-            let source = open::reopen_source(partial_file.fd(), false)
-                .map_err(|error| reason("cannot read back", &error))?;
-            match object {
-                Some(object) => file_hasher.object(&source, object, incoming.facts.size()),
-                None => file_hasher.whole(&source, incoming.facts.size()),
-            }
-        });
+        let digest = incoming.partial_file_for(&self.destination.dirs, attempt, &self.session.over).and_then(
+            |partial_file| {
+                // Nothing is received for a hole, so the file can be too short.
+                partial_file
+                    .grow_to(incoming.facts.size())
+                    .map_err(|error| reason("cannot set the length", &error))?;
+                let source = open::reopen_source(partial_file.fd(), false)
+                    .map_err(|error| reason("cannot read back", &error))?;
+                match object {
+                    Some(object) => file_hasher.object(&source, object, incoming.facts.size()),
+                    None => file_hasher.whole(&source, incoming.facts.size()),
+                }
+            },
+        );
         self.handle(Event::Rehashed { file, attempt, object: object.map(|object| object.index), digest });
     }
 

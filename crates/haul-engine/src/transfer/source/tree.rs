@@ -463,8 +463,8 @@ impl Roots {
     /// accepts.
     ///
     /// # Errors
-    /// Returns an error if a directory of the source cannot be read, or may have been replaced, or if
-    /// an operand was removed.
+    /// Returns an error if a directory of the source cannot be read, or may have been replaced, or
+    /// if an operand was removed.
     pub(crate) fn names(
         &self,
         directory: &[u8],
@@ -490,8 +490,8 @@ impl Roots {
                 at.reader = root.reader(path)?;
             }
         }
-        // An operand that was removed since the walk has no names, but does not lack those that were
-        // sent.
+        // An operand that was removed since the walk has no names, but does not lack those that
+        // were sent.
         let is_last = names.len() < max;
         if is_last && !self.looks(directory).all(|(root, _)| root.is_there()) {
             return Err(io::ErrorKind::StaleNetworkFileHandle.into());

@@ -227,7 +227,7 @@ fn names_of_own_files_are_never_deleted() {
 }
 
 /// Regression: temporary files of an earlier run of the job kept a directory that the source had no
-/// longer. Those without logged objects, as a killed run leaves them, stayed for ever.
+/// longer. Those without logged objects, as a killed run leaves them, stayed indefinitely.
 #[test]
 fn directories_with_leftovers_of_the_job_are_deleted() {
     let pair = Pair::resuming(None);
