@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
+use std::process::Stdio;
 
 /// Name and rules of each file system.
 const ODD: [(&str, &str); 9] = [
@@ -189,7 +190,7 @@ fn attributes_that_do_not_fit_fail_their_file_alone() {
 
 /// Starts a fetch into `to` and kills it when its session lock exists.
 fn kill_with_lock(fixture: &Fixture, args: &[&str], to: &Path) {
-    let mut child = fixture.haul(args).spawn().unwrap();
+    let mut child = fixture.haul(args).stderr(Stdio::null()).spawn().unwrap();
     let is_lock = |entry: fs::DirEntry| entry.file_name().to_string_lossy().ends_with("-begun");
     wait_until("the session lock", || fs::read_dir(to).unwrap().flatten().any(is_lock));
     child.kill().unwrap();
