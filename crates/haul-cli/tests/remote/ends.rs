@@ -288,6 +288,37 @@ fn a_read_error_at_any_offset_fails_only_its_file() {
     }
 }
 
+/// Regression: the file had bytes of both jobs, and both ended with status 0.
+#[test]
+fn two_jobs_do_not_write_one_file_in_place() {
+    let fixture = Fixture::new();
+    for (name, len) in [("one/file", 3 << 20), ("two/file", 3 << 20), ("two/other", 100)] {
+        fixture.file(name, len);
+    }
+    let ssh = format!("sh {}", fixture.path("fake-ssh").display());
+    let common = ["send", "-e", &ssh, "--remote-haul", env!("CARGO_BIN_EXE_haul"), "--inplace"];
+    let slowly = [&common[..], &["--rate=1M", "one/", "localhost:in"]].concat();
+    let first = fixture.haul(&slowly).stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    let file = fixture.path("there/in/file");
+    wait_until("the file", || fs::metadata(&file).is_ok_and(|facts| facts.len() > 0));
+    // The receiver of a stopped sender keeps the file.
+    let pid = Pid::from_child(&first);
+    kill_process(pid, Signal::STOP).unwrap();
+    let second = fixture.run(&[&common[..], &["two/", "localhost:in"]].concat());
+    kill_process(pid, Signal::CONT).unwrap();
+    assert_ended(&second, 1);
+    assert!(
+        second.err.contains("file: busy: cannot create: another job writes this file in place"),
+        "{second:#?}"
+    );
+    assert!(first.wait_with_output().unwrap().status.success());
+    assert!(fs::read(&file).unwrap() == fs::read(fixture.path("one/file")).unwrap());
+    assert_eq!(fs::metadata(fixture.path("there/in/other")).unwrap().len(), 100);
+    // After the end of the first job, the second may replace the file.
+    assert_ended(&fixture.run(&[&common[..], &["two/", "localhost:in"]].concat()), 0);
+    assert!(fs::read(&file).unwrap() == fs::read(fixture.path("two/file")).unwrap());
+}
+
 /// In earlier versions the second of two names that differ only in case replaced the first. Haul
 /// reported both files as arrived.
 #[test]

@@ -22,6 +22,7 @@ fn why(error: &io::Error) -> Why {
         | io::ErrorKind::DirectoryNotEmpty => Why::InTheWay,
         io::ErrorKind::InvalidFilename => Why::Name,
         io::ErrorKind::FileTooLarge => Why::TooLarge,
+        io::ErrorKind::ResourceBusy => Why::Busy,
         io::ErrorKind::Unsupported => Why::Unsupported,
         _ => Why::Io,
     }

@@ -15,6 +15,7 @@ use haul_sys::sparse::{self, Support};
 use haul_sys::{FileKind, Follow, Stat, cache, filesystem, process, stat, transfer};
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::{CStr, CString};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -180,8 +181,12 @@ impl PartialFile {
     /// it has several names, each of which can be another file at the source. The new file then
     /// replaces the name, as without `--inplace`.
     ///
+    /// The file is locked (flock(2)) until it is closed, so that two jobs do not mix their bytes in
+    /// it. A file system without locks is used without.
+    ///
     /// # Errors
-    /// Returns the error of the failed system call.
+    /// Returns [`io::ErrorKind::ResourceBusy`] if another job writes the file, and the error of the
+    /// failed system call otherwise.
     pub(super) fn in_place(
         (place, name): NameAt,
         len: u64,
@@ -196,6 +201,11 @@ impl PartialFile {
         else {
             return Ok(None);
         };
+        let file = File::from(file);
+        if matches!(file.try_lock(), Err(TryLockError::WouldBlock)) {
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, "another job writes this file in place"));
+        }
+        let file = OwnedFd::from(file);
         let now = stat::stat_fd(&file)?;
         if !may_be_opened(&now) {
             return Ok(None);
