@@ -875,6 +875,9 @@ impl StreamDigest {
     /// Returns [`Missing::Subtrees`] if there are more of them than are kept.
     pub fn finish(mut self) -> Result<(Vec<FileSum>, Vec<ObjectLeaf>), Missing> {
         let is_whole = self.at <= self.file.piece || !self.is_cut;
+        if is_whole && let Some(sums) = self.finish_alone() {
+            return Ok((sums, self.leaves));
+        }
         self.end_object(is_whole);
         self.file.len = Some(self.at);
         let StreamDigest { mut file, is_cut, at, leaves, .. } = self;
@@ -882,6 +885,22 @@ impl StreamDigest {
             file.piece = at.max(1);
         }
         Ok((file.finish()?, leaves))
+    }
+
+    /// Returns the digests of a stream that is one object, if no digest keeps leaves or subtrees.
+    /// The digests of such a file are those of its object, so that nothing is joined.
+    fn finish_alone(&mut self) -> Option<Vec<FileSum>> {
+        let is_kept = |spec: &DigestSpec| !matches!(spec.form, Form::Plain | Form::Objects { leaf: None });
+        if self.file.recipe.specs.iter().any(is_kept) {
+            return None;
+        }
+        let digest = |column: ObjectColumn| match column {
+            ObjectColumn::Part(hasher) => Some(hasher.finish_whole().digest()),
+            ObjectColumn::InOrder(hasher) => Some(hasher.finish()),
+            _ => None,
+        };
+        let columns = self.current.take()?.columns.into_iter().map(digest);
+        Some(columns.map(|digest| FileSum { digest, objects: None, kept: Vec::new() }).collect())
     }
 
     /// Returns the current object, and the number of bytes that it still takes.

@@ -136,8 +136,10 @@ impl Requested {
     }
 }
 
-/// The digests of a file whose bytes arrive in order.
-pub(crate) struct InOrder {
+/// The digests of a file whose bytes arrive in order; `None` if none is requested.
+pub(crate) struct InOrder(Option<OrderedDigests>);
+
+struct OrderedDigests {
     requested: Requested,
     stream: StreamDigest,
     leaves: Option<LeafGatherer>,
@@ -146,19 +148,45 @@ pub(crate) struct InOrder {
 impl InOrder {
     /// Creates the hashers that the job requests.
     pub(crate) fn new(moving: &Moving) -> InOrder {
-        let requested = Requested::of(moving);
-        let stream = FileDigest::stream(&requested.recipe, object_size(moving));
-        let leaves = requested.store.as_ref().map(LeafGatherer::new);
-        InOrder { requested, stream, leaves }
+        InOrder(is_any(moving).then(|| OrderedDigests::new(moving)))
     }
 
     /// Returns true if there is anything to compute.
     pub(crate) fn is_asked_for(&self) -> bool {
-        self.requested.is_any()
+        self.0.is_some()
     }
 
     /// Hashes the next bytes.
     pub(crate) fn update(&mut self, bytes: &[u8]) {
+        if let Some(digests) = &mut self.0 {
+            digests.update(bytes);
+        }
+    }
+
+    fn update_zeros(&mut self, len: u64) {
+        if let Some(digests) = &mut self.0 {
+            digests.update_zeros(len);
+        }
+    }
+
+    /// Returns the digests of all `len` bytes, or `None` if no digest was requested.
+    ///
+    /// # Errors
+    /// Returns [`Missing::Subtrees`] if the leaves to print are too many.
+    pub(crate) fn finish(self, len: u64) -> Result<Option<FileHash>, Missing> {
+        self.0.map_or(Ok(None), |digests| digests.finish(len))
+    }
+}
+
+impl OrderedDigests {
+    fn new(moving: &Moving) -> OrderedDigests {
+        let requested = Requested::of(moving);
+        let stream = FileDigest::stream(&requested.recipe, object_size(moving));
+        let leaves = requested.store.as_ref().map(LeafGatherer::new);
+        OrderedDigests { requested, stream, leaves }
+    }
+
+    fn update(&mut self, bytes: &[u8]) {
         self.stream.update(bytes);
         if let Some(leaves) = &mut self.leaves {
             leaves.take(self.stream.take_leaves());
@@ -173,11 +201,7 @@ impl InOrder {
         }
     }
 
-    /// Returns the digests of all `len` bytes, or `None` if no digest was requested.
-    ///
-    /// # Errors
-    /// Returns [`Missing::Subtrees`] if the leaves to print are too many.
-    pub(crate) fn finish(self, len: u64) -> Result<Option<FileHash>, Missing> {
+    fn finish(self, len: u64) -> Result<Option<FileHash>, Missing> {
         let (sums, last_leaves) = self.stream.finish()?;
         let leaves = self.leaves.map(|mut leaves| {
             leaves.take(last_leaves);
