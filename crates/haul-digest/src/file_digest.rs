@@ -897,7 +897,7 @@ impl StreamDigest {
         let digest = |column: ObjectColumn| match column {
             ObjectColumn::Part(hasher) => Some(hasher.finish_whole().digest()),
             ObjectColumn::InOrder(hasher) => Some(hasher.finish()),
-            _ => None,
+            _ => unreachable!("the only object of a stream is fed from its first byte, in a plain form"),
         };
         let columns = self.current.take()?.columns.into_iter().map(digest);
         Some(columns.map(|digest| FileSum { digest, objects: None, kept: Vec::new() }).collect())

@@ -114,11 +114,8 @@ impl Requested {
         !self.recipe.specs().is_empty()
     }
 
-    /// Returns the digests of a file of `len` bytes, or `None` if no digest was requested.
-    fn hash(&self, mut sums: Vec<FileSum>, leaves: Option<LeafSums>, len: u64) -> Option<FileHash> {
-        if !self.is_any() {
-            return None;
-        }
+    /// Returns the requested digests of a file of `len` bytes.
+    fn hash(&self, mut sums: Vec<FileSum>, leaves: Option<LeafSums>, len: u64) -> FileHash {
         let (mut digests, mut tree) = (Vec::new(), false);
         if let Some((place, form)) = self.printed {
             (digests, tree) = match form {
@@ -132,7 +129,7 @@ impl Requested {
             let digests = sums[..self.in_receipt].iter().filter_map(|sum| sum.digest);
             ReceiptSums::new(digests.collect(), objects, leaves)
         });
-        Some(FileHash { digests, tree, receipt })
+        FileHash { digests, tree, receipt }
     }
 }
 
@@ -174,7 +171,7 @@ impl InOrder {
     /// # Errors
     /// Returns [`Missing::Subtrees`] if the leaves to print are too many.
     pub(crate) fn finish(self, len: u64) -> Result<Option<FileHash>, Missing> {
-        self.0.map_or(Ok(None), |digests| digests.finish(len))
+        self.0.map(|digests| digests.finish(len)).transpose()
     }
 }
 
@@ -201,7 +198,7 @@ impl OrderedDigests {
         }
     }
 
-    fn finish(self, len: u64) -> Result<Option<FileHash>, Missing> {
+    fn finish(self, len: u64) -> Result<FileHash, Missing> {
         let (sums, last_leaves) = self.stream.finish()?;
         let leaves = self.leaves.map(|mut leaves| {
             leaves.take(last_leaves);
@@ -275,7 +272,7 @@ impl SharedDigest {
         };
         let file = file.unwrap_or_else(|| unreachable!("a file is settled once"));
         match file.finish() {
-            Ok(sums) => Ok(self.requested.hash(sums, leaves, len)),
+            Ok(sums) => Ok(Some(self.requested.hash(sums, leaves, len))),
             Err(Missing::Subtrees) => Err(Missing::Subtrees),
             Err(missing) => panic!("every object of the file was hashed once: {missing}"),
         }
