@@ -4,7 +4,6 @@
 //! is created. A directory is entered later ([`enter`]). A regular file is opened at both ends, and
 //! the pipeline copies its bytes ([`regular`]). All other types are created immediately ([`make`]).
 
-mod age;
 mod enter;
 mod make;
 mod meet;
@@ -14,7 +13,6 @@ mod same;
 mod standing;
 
 pub(crate) use super::links::Memory;
-pub(crate) use age::{has_time, is_as_new, is_not_before, is_same_time};
 pub(crate) use enter::{
     DirectoryFacts, DirectorySettle, NewDirectory, OperandNames, OperandSettle, SinkEnd, enter, open_sink,
     open_source,

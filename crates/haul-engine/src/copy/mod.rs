@@ -4,6 +4,7 @@
 //! and [`deliver`] copy its bytes. [`settle`] brings the result to the requested level and sets its
 //! metadata.
 
+mod age;
 mod ahead;
 mod backup;
 mod compare;
@@ -40,7 +41,8 @@ pub(crate) use backup::{
 };
 pub use counter::Counter;
 pub(crate) use descriptors::files_left;
-pub(crate) use entry::{has_time, is_as_new, is_not_before, is_one_name, is_writable, mode_letters};
+pub(crate) use age::{has_time, is_as_new, is_not_before};
+pub(crate) use entry::{is_one_name, is_writable, mode_letters};
 pub(crate) use error::Refusal;
 pub use error::{CopyError, cause};
 pub(crate) use job::copy_after;

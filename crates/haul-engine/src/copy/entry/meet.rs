@@ -1,7 +1,7 @@
 //! Checks of an existing sink and rules for its replacement: `-n`, `-i`, `-u`, `-b`,
 //! `--remove-destination`.
 
-use super::age::is_as_new;
+use crate::copy::age::is_as_new;
 use super::same::SelfCopy;
 use super::{Sink, Task, is_own_waybill};
 use crate::copy::backup;

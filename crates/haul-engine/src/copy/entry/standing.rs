@@ -2,7 +2,8 @@
 //! overwritten.
 
 use super::regular::keeps_bytes;
-use super::{Sink, Task, is_same_time};
+use super::{Sink, Task};
+use crate::copy::age::is_same_time;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::links::WriteTurn;
 use crate::copy::settings::Verify;

@@ -27,7 +27,7 @@ mod writeback;
 
 pub(crate) use file::{Logged, ObjectAction};
 
-use super::entry::is_same_time;
+use super::age::is_same_time;
 use super::error::CopyError;
 use super::job::Job;
 use super::report::Tally;
