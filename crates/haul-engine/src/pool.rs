@@ -34,11 +34,6 @@ impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
         self.stop.load(Ordering::Relaxed)
     }
 
-    /// Returns the flag that asks the job to stop.
-    pub(crate) fn stop_flag(&self) -> &AtomicBool {
-        self.stop
-    }
-
     /// Adds a walk, or returns one.
     pub(crate) fn offer_walk(&self, walk: D) {
         self.schedule().offer_walk(walk);

@@ -136,6 +136,8 @@ struct ParsedOptions {
     /// `--no-preserve` removed metadata that a resumable job needs.
     no_preserve: bool,
     rules: CopyRules,
+    sparse: SparseRule,
+    reflink: Reflink,
     dereference: Option<Dereference>,
     /// `-Z`, `--context`, `--preserve=context`.
     context: ContextArgs,
@@ -240,9 +242,9 @@ impl ParsedOptions {
             },
             "recursive" => rules.recursive = true,
             "remove-destination" => rules.remove_destination = true,
-            "sparse" => rules.sparse = choice::choose("--sparse", value.unwrap_or_default(), &SPARSE)?,
+            "sparse" => self.sparse = choice::choose("--sparse", value.unwrap_or_default(), &SPARSE)?,
             "reflink" => {
-                rules.reflink = value
+                self.reflink = value
                     .map_or(Ok(Reflink::Always), |value| choice::choose("--reflink", value, &REFLINK))?;
             }
             "symbolic-link" => self.symbolic_link = true,
@@ -347,7 +349,7 @@ impl ParsedOptions {
             return Err(UsageError::BothLinks);
         }
         self.existing()?;
-        if self.rules.reflink == Reflink::Always && self.rules.sparse != SparseRule::Auto {
+        if self.reflink == Reflink::Always && self.sparse != SparseRule::Auto {
             return Err(UsageError::ReflinkAndSparse);
         }
         self.rules.backup = self.backup.rule(&environment.backup)?;
@@ -374,7 +376,8 @@ impl ParsedOptions {
         let resume = self.resume.resolve(&mut operands, first, &mut moving)?;
         let asked = WaybillArgs { path: self.waybill, digests: self.waybill_digests, leaf: self.leaf };
         let waybill = WaybillRequest::resolve(asked, &self.rules, &operands, &moving)?;
-        let settings = CopySettings { operands, place: None, rules: self.rules, moving, print: self.print };
+        let settings =
+            CopySettings { operands, place: None, rules: self.rules, moving, log: None, print: self.print };
         Ok(Resolved { settings, progress: self.progress, json: self.json, waybill, resume })
     }
 
@@ -465,6 +468,8 @@ impl ParsedOptions {
         moving.fadvise_write = self.flags.fadvise_write;
         moving.double_buffer = self.flags.double_buffer.then_some(true);
         moving.verify = self.flags.verify.unwrap_or(Verify::No);
+        moving.sparse = self.sparse;
+        moving.reflink = self.reflink;
         if self.print.hash {
             let algorithm = self.algorithm.unwrap_or(Algorithm::Md5);
             moving.digest = Some((algorithm, self.sizes.hash_form(algorithm, self.check_tree)));

@@ -66,7 +66,7 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
         }
     };
     let (log, state) = begun.map(|begun| (Arc::new(begun.log), begun.state)).unzip();
-    settings.moving.log = log.clone();
+    settings.log = log.clone();
     // An error is ignored: with the current limit, deep trees may fail and then report it.
     let _ = haul_sys::process::raise_open_file_limit();
     let (tally, begun) = (Tally::default(), Instant::now());

@@ -1,5 +1,6 @@
 //! Comparison of the ages of two files whose file systems store times with different precision.
 
+use haul_sys::metadata::Times;
 use haul_sys::{Stat, Timespec};
 
 const SECOND: i64 = 1_000_000_000;
@@ -48,6 +49,13 @@ fn cut_off(time: Timespec, step: i64) -> Timespec {
     }
     let nsec = i64::from(time.nsec);
     Timespec { nsec: u32::try_from(nsec - nsec % step).unwrap_or(0), ..time }
+}
+
+/// Returns the times of an incomplete sink: modified in 1970, or before its source if the source is
+/// even older.
+pub(crate) fn unfinished(source: &Stat) -> Times {
+    let before = source.mtime.sec.saturating_sub(1);
+    Times { atime: None, mtime: Some(Timespec { sec: before.min(0), nsec: 0 }) }
 }
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! sink.
 
 use super::deliver::{Delivery, Holes};
-use super::file::{FileMove, SharedFile};
-use super::job::Job;
+use super::file::FileJob;
+use super::settings::Workers;
+use super::shared_file::SharedFile;
 use crate::readahead;
 use haul_model::{ByteOffset, ByteRange, Object, ObjectIndex};
 use haul_plan::Plan;
@@ -14,12 +15,12 @@ const TURNS: u64 = 2;
 
 /// Returns the number of objects that read-ahead covers. Returns 0 if read-ahead cannot help, for
 /// example for direct reads, which bypass the page cache.
-pub(super) fn objects_ahead(job: &Job<'_>, file: &FileMove, plan: &Plan, delivery: &Delivery) -> u64 {
+pub(super) fn objects_ahead(workers: Workers, file: &FileJob<'_>, plan: &Plan, delivery: &Delivery) -> u64 {
     let is_read = delivery.direct_read.is_none() && !delivery.kernel_copies;
     let is_sparse = delivery.holes != Holes::Dense || file.source_stat.is_sparse();
     let is_file = file.source_stat.kind == FileKind::Regular;
     let is_won = is_read && is_file && readahead::suits(&file.source, is_sparse);
-    if is_won { most_ahead(job.settings.moving.workers.count(), plan) } else { 0 }
+    if is_won { most_ahead(workers.count(), plan) } else { 0 }
 }
 
 fn most_ahead(workers: usize, plan: &Plan) -> u64 {
@@ -29,7 +30,7 @@ fn most_ahead(workers: usize, plan: &Plan) -> u64 {
 
 /// Requests read-ahead for the object that is `ahead` objects after `taken`. For the first object,
 /// also requests all objects in between.
-pub(super) fn ask(shared: &SharedFile, taken: Object) {
+pub(super) fn ask(shared: &SharedFile<'_>, taken: Object) {
     let ahead = shared.ahead;
     let geometry = shared.plan.geometry();
     let Some(last) = geometry.count().checked_sub(1).filter(|_| ahead > 0) else { return };

@@ -1,6 +1,6 @@
 //! `--backup`: renames an existing sink before its name is reused.
 
-use super::settings::{Backup, BackupMethod};
+use super::rules::{Backup, BackupMethod};
 use haul_sys::dir::{DirReader, open_dir_at};
 use haul_sys::open::{RenameMode, rename_at};
 use haul_sys::{Follow, Stat, stat};

@@ -4,18 +4,36 @@
 //! the CPU caches. Comparing bytes costs a fraction of computing two digests, and needs the bytes
 //! in memory only this long.
 
+use super::blocks::Blocks;
 use super::deliver::Holes;
 use super::digesting::DataObserver;
 use super::error::CopyError;
-use super::lane::Lane;
-use super::pipeline::{Run, interrupted};
 use super::report::Tally;
-use super::reread::Method;
+use super::reread::{CHECK_DIGEST, Method};
+use super::run::Run;
+use haul_digest::{Digest, Hasher};
 use haul_model::{ByteOffset, ByteRange};
 use haul_sys::cache::{self, Advice};
 use haul_sys::{FileKind, transfer};
 
 impl Run<'_> {
+    /// Copies bytes that a digest or a comparison needs. With `compares`, compares them with the
+    /// copy in the page cache, or returns their digest for a later comparison with the device.
+    pub(crate) fn seen(
+        &self,
+        blocks: &mut Blocks,
+        range: ByteRange,
+        watch: &mut impl DataObserver,
+        compares: bool,
+    ) -> Result<(u64, Option<Digest>), CopyError> {
+        if self.delivery.method == Method::Cache {
+            return Ok((self.blocks_compared(blocks, range, watch)?, None));
+        }
+        let mut check = compares.then(|| Hasher::new(CHECK_DIGEST));
+        let moved = self.blocks(blocks, range, watch, check.as_mut())?;
+        Ok((moved, check.map(Hasher::finish)))
+    }
+
     /// Copies a range block by block and compares each block with the contents of the sink. Returns
     /// the number of bytes copied, like a copy without comparison.
     ///
@@ -23,18 +41,18 @@ impl Run<'_> {
     /// Returns [`CopyError::DigestMismatch`] with the range if a block read back has other bytes.
     pub(super) fn blocks_compared(
         &self,
-        lane: &mut Lane,
+        blocks: &mut Blocks,
         range: ByteRange,
         watch: &mut impl DataObserver,
     ) -> Result<u64, CopyError> {
         if range.is_empty() {
             return Ok(0);
         }
-        let (block, back) = lane.two_blocks().map_err(|source| self.read_failed(range.start.0, source))?;
+        let (block, back) = blocks.two().map_err(|source| self.read_failed(range.start.0, source))?;
         let mut at = range.start.0;
         while at < range.end.0 {
-            if self.job.pool.stopping() {
-                return Err(interrupted(self.file));
+            if self.context.is_stopping() {
+                return Err(self.file.interrupted());
             }
             let wanted = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
             let got = self.read(at, &mut block[..], wanted)?;
@@ -45,7 +63,7 @@ impl Run<'_> {
             if !self.sink_has(to, bytes, &mut back[..got], self.delivery.holes)? {
                 return Err(self.differs(self.sink_range(range)));
             }
-            Tally::add(&self.job.tally.bytes_done, got as u64);
+            Tally::add(&self.context.observer.tally.bytes_done, got as u64);
             at += got as u64;
             if got < wanted {
                 break;
@@ -82,7 +100,8 @@ impl Run<'_> {
     /// write data that may never need to be written.
     pub(super) fn forget(&self, read: ByteRange) {
         let source = &self.file.source_stat;
-        let goes = self.job.settings.rules.moves && source.kind == FileKind::Regular && source.nlink == 1;
+        let goes =
+            self.context.moving.removes_source && source.kind == FileKind::Regular && source.nlink == 1;
         if !goes || self.delivery.method != Method::Cache || self.plan.geometry().count() < 2 {
             return;
         }
@@ -96,7 +115,8 @@ impl Run<'_> {
     /// Starts write-back of a range of the sink if the copy will be synced in any case. The final
     /// sync then waits for the last object instead of all objects.
     pub(super) fn push(&self, written: ByteRange) {
-        if self.job.settings.rules.moves && self.file.sink_is_regular && self.plan.geometry().count() > 1 {
+        if self.context.moving.removes_source && self.file.sink_is_regular && self.plan.geometry().count() > 1
+        {
             // An error here is harmless: the final sync writes the range and reports failures.
             let _ = cache::start_writeback(&self.file.sink, written);
         }

@@ -5,10 +5,10 @@
 //! before any data is written.
 
 use super::descriptors::Opened;
-use super::entry::Entry;
 use super::error::CopyError;
 use super::job::Job;
-use super::settings::{Contexts, CopySettings};
+use super::rules::{Contexts, CopySettings};
+use super::tree_entry::Entry;
 use haul_sys::metadata::Place;
 use haul_sys::selinux::{self, Context, Policy};
 use haul_sys::{CWD, FileKind, Follow};
@@ -133,7 +133,7 @@ impl<'a, 'j> Labelling<'a, 'j> {
                 if !selinux::is_absence(&source) {
                     let doing = "failed to set default file creation context for";
                     let path = (self.sink_path)();
-                    self.job.report.warned(&CopyError::Failed { doing, path, source });
+                    self.job.report().warned(&CopyError::Failed { doing, path, source });
                 }
                 Label::Any
             }
@@ -182,7 +182,7 @@ impl<'a, 'j> Labelling<'a, 'j> {
             return Err(error);
         }
         if rules.attributes_only || !is_expected {
-            self.job.report.warned(&error);
+            self.job.report().warned(&error);
         }
         Ok(())
     }

@@ -1,13 +1,13 @@
 //! Delivery of bytes to the sink: writes blocks at their offsets, leaves out holes, or lets the
 //! kernel copy.
 
+use super::context::CopyContext;
+use super::details::Chosen;
 use super::digesting;
 use super::error::CopyError;
-use super::file::{FileMove, SinkState};
-use super::job::Job;
-use super::pipeline::interrupted;
-use super::reread::{self, FileVerification, Method};
-use super::settings::{Reflink, SparseRule, Verify};
+use super::file::{FileJob, SinkState};
+use super::reread::{FileVerification, Method};
+use super::settings::{Moving, Reflink, SparseRule, Verify};
 use haul_log::waybill::CopyMethod;
 use haul_model::{ByteLen, ByteOffset, ByteRange, Level};
 use haul_plan::{Plan, Route};
@@ -67,8 +67,12 @@ impl Delivery {
     ///
     /// # Errors
     /// Returns an error if a copy that is to be compared cannot be opened for reading.
-    pub(crate) fn new(job: &Job<'_>, file: &FileMove, plan: &Plan) -> Result<Delivery, CopyError> {
-        let moving = &job.settings.moving;
+    pub(crate) fn new(
+        context: &CopyContext<'_>,
+        file: &FileJob<'_>,
+        plan: &Plan,
+    ) -> Result<Delivery, CopyError> {
+        let moving = context.moving;
         let is_aligned = |at: u64| at.is_multiple_of(BUFFER_ALIGN as u64);
         let aligned = is_aligned(plan.in_sink(ByteOffset(0)).0) && is_aligned(plan.source().start.0);
         let may_be_direct = aligned && plan.route() != Route::Stream;
@@ -78,9 +82,9 @@ impl Delivery {
         let direct_read = (moving.direct_read && may_be_direct && !plan.source().is_empty())
             .then(|| direct::probe_read(&file.source).ok().flatten())
             .flatten();
-        let method = job.proof.method(moving.verify, file, plan);
+        let method = context.proof.method(moving.verify, file, plan);
         if moving.verify == Verify::Reread && method != Method::Device {
-            reread::warn_special(job, file);
+            context.proof.warn_special(&context.observer, file);
         }
         // A small new file is open for both reading and writing, so it needs no second descriptor.
         let needs_reader = match method {
@@ -108,11 +112,11 @@ impl Delivery {
             // and it would be unknown whether those pages were dropped before.
             let _ = cache::advise_all(reader, cache::Advice::Random);
         }
-        let holes = holes(job, file);
+        let holes = holes(moving, file);
         let may = direct_read.is_none() && direct_write.is_none() && holes != Holes::Zeros;
         Ok(Delivery {
             holes,
-            kernel_copies: may && kernel_copies(job, file, plan),
+            kernel_copies: may && kernel_copies(moving, file, plan),
             direct_write,
             direct_read,
             done_by_clone: false,
@@ -124,6 +128,34 @@ impl Delivery {
         })
     }
 
+    /// Returns the method in the words of `--debug`.
+    pub(crate) fn chosen(&self, moving: &Moving, file: &FileJob<'_>) -> Chosen {
+        let is_empty = file.sink_is_regular && file.source_stat.size == 0;
+        let reflink = match moving.reflink {
+            _ if self.done_by_clone => "yes",
+            Reflink::Never => "no",
+            // Bytes to verify must be written.
+            _ if moving.verify.needs_bytes() => "no",
+            // There is nothing to share, so cloning is not tried.
+            _ if is_empty => "unknown",
+            _ => "unsupported",
+        };
+        let looks_at_bytes = moving.digest.is_some() || self.method != Method::Nothing;
+        let offload = match () {
+            () if self.done_by_clone || is_empty => "unknown",
+            () if self.kernel_copies && !looks_at_bytes => "yes",
+            // Not wanted, or slower than blocks through memory.
+            () => "avoided",
+        };
+        let sparse = match self.holes {
+            _ if self.done_by_clone => "unknown",
+            Holes::Dense => "no",
+            Holes::OfSource => "SEEK_HOLE",
+            Holes::Zeros => "zeros",
+        };
+        Chosen { offload, reflink, sparse }
+    }
+
     /// Returns the copy method for the waybill. Bytes with a waybill are always read, so a
     /// server-side copy does not occur.
     pub(crate) fn way(&self) -> CopyMethod {
@@ -131,18 +163,18 @@ impl Delivery {
     }
 
     /// Returns the sink, open for reading.
-    pub(crate) fn reader<'f>(&'f self, file: &'f FileMove) -> BorrowedFd<'f> {
+    pub(crate) fn reader<'f>(&'f self, file: &'f FileJob<'_>) -> BorrowedFd<'f> {
         self.reader.as_ref().unwrap_or(&file.sink).as_fd()
     }
 
     /// Records that the sink shares the blocks of its source: nothing new was written that the
     /// device could be checked for.
-    pub(crate) fn cloned(&mut self, job: &Job<'_>, file: &FileMove) {
+    pub(crate) fn cloned(&mut self, context: &CopyContext<'_>, file: &FileJob<'_>) {
         self.done_by_clone = true;
         match self.method {
             Method::Device => {
                 self.method = Method::Nothing;
-                reread::warn_cloned(job, file);
+                context.proof.warn_cloned(&context.observer, file);
             }
             // No byte passed through memory.
             Method::Journey => self.method = Method::Nothing,
@@ -172,7 +204,7 @@ impl Delivery {
     /// time). The length of the file does not change, because an incomplete file must not look as
     /// long as its source. A file system in memory has no blocks to allocate, and one worker would
     /// create the reserved pages one by one.
-    pub(crate) fn reserve(&self, file: &FileMove, plan: &Plan) {
+    pub(crate) fn reserve(&self, file: &FileJob<'_>, plan: &Plan) {
         let large = plan.geometry().count() > 1 && !self.kernel_copies;
         // An existing file may turn out to be complete. Then nothing of the file changes, not even
         // a timestamp.
@@ -189,7 +221,7 @@ impl Delivery {
     ///
     /// # Errors
     /// Returns the system's error with the offset in the sink at which the block starts.
-    pub(crate) fn put(&self, file: &FileMove, at: ByteOffset, block: &[u8]) -> Result<(), CopyError> {
+    pub(crate) fn put(&self, file: &FileJob<'_>, at: ByteOffset, block: &[u8]) -> Result<(), CopyError> {
         let written = match () {
             () if self.done_by_clone => Ok(()),
             () if self.holes == Holes::Zeros => self.put_around_zeros(file, at.0, block),
@@ -199,7 +231,7 @@ impl Delivery {
     }
 
     /// Handles a range of the sink that is not written: a hole in the source, or zeros.
-    pub(crate) fn leave_out(&self, file: &FileMove, range: ByteRange) {
+    pub(crate) fn leave_out(&self, file: &FileJob<'_>, range: ByteRange) {
         if self.gives_back && !range.is_empty() {
             // An error is harmless: no byte depends on the hole, and the copy only takes more
             // space.
@@ -211,12 +243,17 @@ impl Delivery {
     ///
     /// # Errors
     /// See [`Delivery::put`].
-    pub(crate) fn put_dense(&self, file: &FileMove, at: ByteOffset, block: &[u8]) -> Result<(), CopyError> {
+    pub(crate) fn put_dense(
+        &self,
+        file: &FileJob<'_>,
+        at: ByteOffset,
+        block: &[u8],
+    ) -> Result<(), CopyError> {
         let failed = |source| CopyError::WriteFailed { path: file.sink_path(), at, source };
         self.write(file, at.0, block).map_err(failed)
     }
 
-    fn write(&self, file: &FileMove, at: u64, block: &[u8]) -> io::Result<()> {
+    fn write(&self, file: &FileJob<'_>, at: u64, block: &[u8]) -> io::Result<()> {
         match self.direct_write {
             Some(alignment) => direct::write_all_at(&file.sink, at, block, alignment),
             None => transfer::write_all_at(&file.sink, at, block),
@@ -225,7 +262,7 @@ impl Delivery {
 
     /// Writes the non-zero runs of a block. Only files without old content get here, so unwritten
     /// ranges read as zeros.
-    fn put_around_zeros(&self, file: &FileMove, at: u64, block: &[u8]) -> io::Result<()> {
+    fn put_around_zeros(&self, file: &FileJob<'_>, at: u64, block: &[u8]) -> io::Result<()> {
         let put = |run: std::ops::Range<usize>, is_zero| {
             let place = at + run.start as u64;
             if is_zero {
@@ -252,12 +289,12 @@ impl Delivery {
     ///
     /// # Errors
     /// Returns a write error with the start of the range if write-back fails.
-    pub(crate) fn behind(&self, file: &FileMove, range: ByteRange) -> Result<(), CopyError> {
+    pub(crate) fn behind(&self, file: &FileJob<'_>, range: ByteRange) -> Result<(), CopyError> {
         if !self.drop_behind || range.is_empty() || self.done_by_clone {
             return Ok(());
         }
         cache::drop_range(&file.sink, range).map_err(|source| {
-            file.settle.sync_failed();
+            file.sync_failed();
             CopyError::WriteFailed { path: file.sink_path(), at: range.start, source }
         })
     }
@@ -268,7 +305,7 @@ impl Delivery {
     /// See [`Delivery::put`]. Also returns an error if `is_stopping` returns true before the end.
     pub(crate) fn clear(
         &self,
-        file: &FileMove,
+        file: &FileJob<'_>,
         range: ByteRange,
         is_stopping: impl FnMut() -> bool,
     ) -> Result<(), CopyError> {
@@ -277,7 +314,7 @@ impl Delivery {
         }
         let failed = |source| CopyError::WriteFailed { path: file.sink_path(), at: range.start, source };
         let is_cleared = sparse::clear(&file.sink, range, is_stopping).map_err(failed)?;
-        if is_cleared { Ok(()) } else { Err(interrupted(file)) }
+        if is_cleared { Ok(()) } else { Err(file.interrupted()) }
     }
 
     /// Sets the length of the sink if holes at its end were not written, or if its length differed
@@ -286,7 +323,7 @@ impl Delivery {
     ///
     /// # Errors
     /// Returns the error of ftruncate(2).
-    pub(crate) fn close_end(&self, file: &FileMove, plan: &Plan, bytes: u64) -> Result<(), CopyError> {
+    pub(crate) fn close_end(&self, file: &FileJob<'_>, plan: &Plan, bytes: u64) -> Result<(), CopyError> {
         let end = if bytes == 0 { 0 } else { plan.in_sink(ByteOffset(bytes)).0 };
         let has_its_end = self.holes == Holes::Dense && file.sink_state != SinkState::Resumed;
         if has_its_end || !file.sink_is_regular || file.sink_state == SinkState::Kept {
@@ -307,20 +344,19 @@ const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// Returns true if copy_file_range(2) is the faster method. This holds for small files, where
 /// system calls dominate the cost. It also holds for large files whose file system copies on its
 /// server, or may do so. Large local files measure slower with it.
-fn kernel_copies(job: &Job<'_>, file: &FileMove, plan: &Plan) -> bool {
+fn kernel_copies(moving: &Moving, file: &FileJob<'_>, plan: &Plan) -> bool {
     let len = plan.geometry().len();
     let small = len <= SMALL_BYTES_MAX && file.source_stat.dev == file.sink_dev;
     let large = plan.geometry().count() > 1;
     match () {
         // copy_file_range(2) may also share the blocks of the source.
-        () if job.settings.rules.reflink == Reflink::Never || plan.route() == Route::Stream => false,
+        () if moving.reflink == Reflink::Never || plan.route() == Route::Stream => false,
         () if small => file.sink_is_regular && len > 0,
         () => large && filesystem::copies_by_itself(&file.sink, file.source_stat.dev == file.sink_dev),
     }
 }
 
-fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
-    let moving = &job.settings.moving;
+fn holes(moving: &Moving, file: &FileJob<'_>) -> Holes {
     if !file.sink_is_regular || file.sink_state == SinkState::Kept {
         return Holes::Dense;
     }
@@ -331,13 +367,13 @@ fn holes(job: &Job<'_>, file: &FileMove) -> Holes {
     let proves = moving.digest.is_some() || moving.receipt.is_some() || moving.verify != Verify::No;
     // Asks the file systems, so it is called for sparse sources only.
     let trusts = || [&file.source, &file.sink].iter().all(filesystem::reports_holes);
-    let must_read = matches!(moving.verify, Verify::Reread | Verify::Hybrid) || job.settings.rules.moves;
+    let must_read = matches!(moving.verify, Verify::Reread | Verify::Hybrid) || moving.removes_source;
     let reads_all = || match proves {
         _ if must_read => true,
         true => digesting::is_serial(moving) || !trusts(),
         false => !sparse::may_skip_holes(&file.source, &file.source_stat),
     };
-    match job.settings.rules.sparse {
+    match moving.sparse {
         SparseRule::Never => Holes::Dense,
         SparseRule::Always => Holes::Zeros,
         SparseRule::Auto if !file.source_stat.is_sparse() => Holes::Dense,
@@ -359,15 +395,15 @@ pub(crate) struct CloneRefusals(Vec<(u64, u64)>);
 /// # Errors
 /// With `--reflink=always`, returns an error if cloning fails.
 pub(crate) fn clone(
-    job: &Job<'_>,
+    moving: &Moving,
     refusals: &mut CloneRefusals,
-    file: &FileMove,
+    file: &FileJob<'_>,
     plan: &Plan,
 ) -> Result<bool, CopyError> {
-    let always = match job.settings.rules.reflink {
+    let always = match moving.reflink {
         Reflink::Never => return Ok(false),
         // Bytes that are to be verified must be written.
-        Reflink::Auto if job.settings.moving.verify.needs_bytes() => return Ok(false),
+        Reflink::Auto if moving.verify.needs_bytes() => return Ok(false),
         // Objects that already exist at the sink need no second copy.
         Reflink::Auto if file.sink_state == SinkState::Resumed => return Ok(false),
         Reflink::Auto => false,

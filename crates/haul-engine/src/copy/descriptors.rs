@@ -9,16 +9,16 @@
 //! by device, inode and birth time. No path is resolved again, because another process could have
 //! put a link into it meanwhile.
 
-use super::directory::Directory;
-use super::entry::{DirectoryFacts, DirectorySettle, OperandSettle, SinkEnd, open_sink, open_source};
-use super::error::CopyError;
+use super::directory::{Directory, DirectoryFacts, DirectorySettle, OperandSettle, SinkEnd};
+use super::error::{CopyError, Refusal};
 use super::place::Place;
 use haul_model::limits::{OPEN_DIRECTORIES_MAX, OPEN_FILES_PER_WORKER, OPEN_FILES_RESERVED};
 use haul_sys::dir::{is_same_file, open_dir_at, open_place_at};
-use haul_sys::{Follow, process};
+use haul_sys::{Follow, Stat, process};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
+use std::io;
 use std::ops::Deref;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -310,6 +310,44 @@ impl Drop for DirPair {
         if let Some(open) = &self.counted {
             open.fetch_sub(1, Ordering::Relaxed);
         }
+    }
+}
+
+/// Opens the source of a directory, if it is still the directory that was found.
+///
+/// # Errors
+/// Returns an error if the source cannot be opened or was replaced.
+pub(crate) fn open_source(
+    above: &Opened,
+    name: &OsStr,
+    facts: &DirectoryFacts,
+) -> Result<OwnedFd, CopyError> {
+    let path = || above.source_path_of(name);
+    let opened = open_dir_at(above.source(), name, facts.follow);
+    is_same_directory(opened, &facts.source).map_err(|error| refused(error, path()))
+}
+
+/// Opens the sink of a directory, if it is still the directory that was created or found.
+///
+/// # Errors
+/// Returns an error if the sink cannot be opened or was replaced. The caller must not write there.
+pub(crate) fn open_sink(above: &Opened, facts: &DirectoryFacts) -> Result<OwnedFd, CopyError> {
+    let open = if facts.set_by_name { open_place_at } else { open_dir_at };
+    let opened = open(above.sink(), facts.sink_name.as_os_str(), facts.follows_sink);
+    is_same_directory(opened, &facts.sink)
+        .map_err(|error| refused(error, above.sink_path_of(&facts.sink_name)))
+}
+
+/// Returns `Err(None)` if the opened directory is another one.
+fn is_same_directory(opened: io::Result<OwnedFd>, then: &Stat) -> Result<OwnedFd, Option<io::Error>> {
+    let fd = opened?;
+    if is_same_file(&fd, then)? { Ok(fd) } else { Err(None) }
+}
+
+fn refused(error: Option<io::Error>, path: OsString) -> CopyError {
+    match error {
+        Some(source) => CopyError::Cannot { action: "access", path, source },
+        None => Refusal::Replaced(path).into(),
     }
 }
 

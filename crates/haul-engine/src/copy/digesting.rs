@@ -11,6 +11,7 @@ use haul_digest::{
     Algebra, Algorithm, Digest, DigestSpec, FileDigest, FileSum, Form, KEPT_MAX, Missing, ObjectDigest,
     Recipe, StreamDigest,
 };
+use haul_log::waybill::CopyMethod;
 use haul_model::{ByteLen, ByteOffset, ByteRange, Object, ObjectSize};
 use haul_plan::Plan;
 use parking_lot::Mutex;
@@ -31,6 +32,14 @@ pub(crate) struct FileHash {
 }
 
 impl FileHash {
+    /// Records the copy method for the waybill.
+    pub(crate) fn delivered(mut self, way: CopyMethod) -> FileHash {
+        if let Some(receipt) = &mut self.receipt {
+            receipt.delivered(way);
+        }
+        self
+    }
+
     /// Returns the digest of the complete file, as the algorithm itself defines it.
     pub(crate) fn whole(&self) -> Option<Digest> {
         match (self.digests.as_slice(), &self.receipt) {

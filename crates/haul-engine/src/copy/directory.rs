@@ -1,12 +1,125 @@
 //! A directory in progress: its source, its sink, and the number of unfinished items beneath it.
 
 use super::descriptors::Slot;
-use super::entry::{DirectoryFacts, DirectorySettle, OperandNames, SinkEnd};
+use super::operand_walk::OperandWalk;
 use super::place::Place;
+use haul_sys::{Follow, Stat};
+use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// Device number and inode number.
+pub(crate) type Identity = (u64, u64);
+
+/// An operand of the command, for messages from deep beneath it.
+#[derive(Debug, Default)]
+pub(crate) struct OperandNames {
+    /// Index in the command, from 0.
+    pub(crate) index: usize,
+    /// True if no other operand is copied.
+    pub(crate) is_only_one: bool,
+    /// The source, as typed.
+    pub(crate) source: OsString,
+    /// The sink.
+    pub(crate) sink: OsString,
+}
+
+/// Work to do on a directory when everything beneath it has finished.
+#[derive(Debug)]
+pub(crate) enum DirectorySettle {
+    /// Nothing: the directory of all operands.
+    Nothing,
+    /// The directory of one operand.
+    Operand(OperandSettle),
+    /// A directory that was copied.
+    Copied(Box<DirectoryFacts>),
+}
+
+/// Work to do when an operand has finished.
+#[derive(Debug)]
+pub(crate) struct OperandSettle {
+    pub(crate) names: Arc<OperandNames>,
+    /// `--parents`: the directories above the operand, outermost first.
+    pub(crate) parents: Vec<MadeParent>,
+    /// The next operands, if they must wait for this one.
+    pub(crate) next: Mutex<Option<OperandWalk>>,
+}
+
+/// A directory above an operand, at both ends.
+#[derive(Debug)]
+pub(crate) struct MadeParent {
+    /// Path of the source, as typed.
+    pub(crate) source: OsString,
+    /// Path of the sink, relative to the target.
+    pub(crate) sink: OsString,
+    pub(crate) stat: Stat,
+    /// Final mode, if the mode of the source is not preserved.
+    pub(crate) restore: Option<u32>,
+}
+
+/// State of both ends of a directory when it was found.
+#[derive(Debug)]
+pub(crate) struct DirectoryFacts {
+    pub(crate) names: Arc<OperandNames>,
+    pub(crate) source: Stat,
+    /// `Follow::Yes` if a link may lead to the source.
+    pub(crate) follow: Follow,
+    /// State of a new sink as created, before its owner got all permissions, or of an existing sink
+    /// as found.
+    pub(crate) sink: Stat,
+    pub(crate) sink_name: OsString,
+    pub(crate) is_new: bool,
+    /// True if the sink existed and its owner lacked permissions. The owner has all permissions
+    /// until the directory is filled.
+    pub(crate) was_closed: bool,
+    /// Permissions that the sink lacks until its owner is set.
+    pub(crate) omitted: u32,
+    /// `Follow::Yes` if the sink's name may be a link to the directory
+    /// (`--keep-directory-symlink`).
+    pub(crate) follows_sink: Follow,
+    /// True if the open sink accepts no metadata, because this user may not read the directory.
+    pub(crate) set_by_name: bool,
+}
+
+/// State of the sink end of a directory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SinkEnd {
+    /// True if this job created the directory.
+    pub(crate) is_new: bool,
+    /// Device number of the directory.
+    pub(crate) dev: u64,
+}
+
+/// A directory that exists at the sink and is not opened yet.
+#[derive(Debug)]
+pub(crate) struct NewDirectory {
+    pub(crate) parent: Arc<Directory>,
+    pub(crate) source_name: OsString,
+    /// True if its contents are copied; false for other file systems with `-x`.
+    pub(crate) is_entered: bool,
+    pub(crate) facts: DirectoryFacts,
+}
+
+impl DirectorySettle {
+    /// Returns the operand that this directory is, or is beneath.
+    pub(crate) fn names(&self) -> Option<&Arc<OperandNames>> {
+        match self {
+            DirectorySettle::Nothing => None,
+            DirectorySettle::Operand(operand) => Some(&operand.names),
+            DirectorySettle::Copied(facts) => Some(&facts.names),
+        }
+    }
+
+    /// Returns the device number of the source directory.
+    pub(crate) fn source_dev(&self) -> Option<u64> {
+        match self {
+            DirectorySettle::Copied(facts) => Some(facts.source.dev),
+            _ => None,
+        }
+    }
+}
 
 /// A directory being copied. Its metadata is set after the last item beneath it has finished. A
 /// read-only directory could not be filled, and filling a directory changes its times.
@@ -122,6 +235,15 @@ impl Directory {
             path.push(name);
         }
         path
+    }
+
+    /// Returns true if this directory, or one above it, is a copy of the source directory
+    /// `identity`. Only a followed link can lead to such a directory.
+    pub(crate) fn is_within(&self, identity: Identity) -> bool {
+        self.upward().any(|directory| match &directory.settle {
+            DirectorySettle::Copied(facts) => facts.source.identity() == identity,
+            _ => false,
+        })
     }
 
     /// Makes the directory wait for `count` more items.

@@ -1,19 +1,19 @@
-//! One regular file (or stream) in progress: open at both ends, and shared by the workers that copy
-//! its objects.
+//! One regular file (or stream) in progress, open at both ends.
 
-use super::deliver::Delivery;
-use super::descriptors::Opened;
-use super::digesting::SharedDigest;
-use super::entry::FileSettle;
+use super::details::CopyDetails;
+use super::digesting::{self, FileHash};
 use super::error::CopyError;
-use haul_model::{ByteLen, ByteOffset, Object, ObjectIndex};
-use haul_plan::Plan;
-use haul_sys::Stat;
+use super::resume::Logged;
+use super::settings::Moving;
+use haul_model::{ByteLen, ByteOffset, ByteRange, Level};
+use haul_plan::{FileFacts, Plan, Requirements};
+use haul_sys::stat::stat_fd;
+use haul_sys::{Contents, FileKind, Stat, sparse};
 use parking_lot::Mutex;
 use std::ffi::OsString;
-use std::ops::Range;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::fmt::Debug;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// A range of one file: its first byte, its length, and its offset in the sink; `None` as in
@@ -36,15 +36,45 @@ pub(crate) enum SinkState {
     Kept,
 }
 
+/// Decisions of the caller about a file: its names, and its end.
+pub(crate) trait Finish: Debug + Send + Sync {
+    /// Returns the path of the source for messages.
+    fn source_path(&self) -> OsString;
+    /// Returns the path of the sink for messages.
+    fn sink_path(&self) -> OsString;
+    /// Returns a directory on the sink's file system.
+    fn sink_directory(&self) -> BorrowedFd<'_>;
+    /// Returns true if the name of the source still leads to the file that was opened.
+    fn has_source_name(&self, file: &FileJob<'_>) -> bool;
+    /// Returns true if another worker may wait for the end of this file.
+    fn is_awaited(&self) -> bool;
+    /// Ends the file: its bytes were copied, or failed to be.
+    fn complete(&self, file: &FileJob<'_>, moved: Result<Moved, CopyError>);
+}
+
+/// Result of copying a file.
+#[derive(Debug)]
+pub(crate) struct Moved {
+    /// Number of bytes that reached the sink.
+    pub(crate) bytes: u64,
+    /// Digest of the file, if one was requested.
+    pub(crate) hash: Option<FileHash>,
+    /// Verification level of the bytes.
+    pub(crate) level: Level,
+    /// Ranges that were re-read from the device, if not all bytes were.
+    pub(crate) parts_reread: Vec<ByteRange>,
+}
+
+impl Moved {
+    /// Creates the result for bytes that the sink accepted and that were not verified.
+    pub(crate) fn received(bytes: u64) -> Moved {
+        Moved { bytes, hash: None, level: Level::Received, parts_reread: Vec::new() }
+    }
+}
+
 /// A file whose two ends are open and whose bytes are to be copied.
 #[derive(Debug)]
-pub(crate) struct FileMove {
-    /// The directory that contains the file. It is notified when the file is finished.
-    pub(crate) parent: Opened,
-    /// Name relative to the parent's source end.
-    pub(crate) source_name: OsString,
-    /// Name relative to the parent's sink end.
-    pub(crate) sink_name: OsString,
+pub(crate) struct FileJob<'j> {
     pub(crate) source: OwnedFd,
     /// `fstat` of the open source.
     pub(crate) source_stat: Stat,
@@ -57,102 +87,132 @@ pub(crate) struct FileMove {
     /// Range to copy if the file has its own ranges (`--read-stdin`). Otherwise the job's settings
     /// apply.
     pub(crate) part: Option<Part>,
-    /// Metadata to set on the sink at the end.
-    pub(crate) settle: FileSettle,
     /// Time at which the source was opened.
     pub(crate) begun: Instant,
+    /// Copy method.
+    pub(crate) details: CopyDetails,
+    /// Log of the file's objects.
+    pub(crate) logged: Option<Arc<Logged>>,
+    /// True while an existing file is unchanged, in its bytes and its times.
+    untouched: Mutex<bool>,
+    /// Names of the file, and its end.
+    pub(crate) finish: Box<dyn Finish + 'j>,
 }
 
-impl FileMove {
+/// The two open ends of a file.
+#[derive(Debug)]
+pub(crate) struct FileEnds {
+    pub(crate) source: OwnedFd,
+    /// `fstat` of the open source.
+    pub(crate) source_stat: Stat,
+    pub(crate) sink: OwnedFd,
+    pub(crate) sink_state: SinkState,
+    /// Device number of the sink's file system.
+    pub(crate) sink_dev: u64,
+    /// True if the sink is a regular file.
+    pub(crate) sink_is_regular: bool,
+}
+
+impl<'j> FileJob<'j> {
+    /// Creates the job of a file that was opened at time `begun`. `part` is the range to copy if it
+    /// differs from the job's settings.
+    pub(crate) fn new(
+        ends: FileEnds,
+        part: Option<Part>,
+        begun: Instant,
+        finish: impl Finish + 'j,
+    ) -> FileJob<'j> {
+        let FileEnds { source, source_stat, sink, sink_state, sink_dev, sink_is_regular } = ends;
+        FileJob {
+            source,
+            source_stat,
+            sink,
+            sink_state,
+            sink_dev,
+            sink_is_regular,
+            part,
+            begun,
+            details: CopyDetails::default(),
+            logged: None,
+            untouched: Mutex::new(matches!(sink_state, SinkState::Resumed | SinkState::Complete)),
+            finish: Box::new(finish),
+        }
+    }
+
     /// Returns the path of the source for messages.
     pub(crate) fn source_path(&self) -> OsString {
-        self.parent.source_path_of(&self.source_name)
+        self.finish.source_path()
     }
 
     /// Returns the path of the sink for messages.
     pub(crate) fn sink_path(&self) -> OsString {
-        self.parent.sink_path_of(&self.sink_name)
+        self.finish.sink_path()
     }
-}
 
-/// A file cut into objects that several workers take.
-#[derive(Debug)]
-pub(crate) struct SharedFile {
-    pub(crate) file: FileMove,
-    pub(crate) plan: Plan,
-    pub(crate) digest: SharedDigest,
-    pub(crate) delivery: Delivery,
-    /// Number of objects that read-ahead requests before their turn.
-    pub(crate) ahead: u64,
-    /// Number of bytes that reached the sink.
-    pub(crate) moved: AtomicU64,
-    next: AtomicU64,
-    left: AtomicU64,
-    broken: AtomicBool,
-    failure: Mutex<Option<CopyError>>,
-}
+    /// Returns the plan of a file: its objects and the offset of its bytes in the sink.
+    pub(crate) fn plan(&self, moving: &Moving) -> Plan {
+        let (offset, length, sink_offset) =
+            self.part.unwrap_or((moving.offset, moving.length, moving.sink_offset));
+        let facts = FileFacts {
+            len: ByteLen(self.source_stat.size),
+            seekable: self.source_stat.kind == FileKind::Regular && self.sink_is_regular,
+        };
+        let wanted = Requirements {
+            object: digesting::object_size(moving),
+            serial_digest: digesting::is_serial(moving),
+            offset,
+            length,
+            sink_offset,
+        };
+        Plan::new(facts, &wanted)
+    }
 
-impl SharedFile {
-    /// Creates a shared file of which no object is taken yet.
-    pub(crate) fn new(
-        file: FileMove,
-        plan: Plan,
-        digest: SharedDigest,
-        delivery: Delivery,
-        ahead: u64,
-    ) -> SharedFile {
-        SharedFile {
-            file,
-            digest,
-            delivery,
-            ahead,
-            moved: AtomicU64::new(0),
-            next: AtomicU64::new(0),
-            left: AtomicU64::new(plan.geometry().count()),
-            broken: AtomicBool::new(false),
-            failure: Mutex::new(None),
-            plan,
+    /// Ends the file.
+    pub(crate) fn complete(&self, moved: Result<Moved, CopyError>) {
+        self.finish.complete(self, moved);
+    }
+
+    /// Returns true if the source's size or modification time changed since it was opened. Pipes
+    /// and devices have no state to compare.
+    pub(crate) fn source_was_replaced(&self) -> bool {
+        let was = &self.source_stat;
+        let may_be_same = |now: Stat| now.contents_since(was) != Contents::Changed;
+        was.kind == FileKind::Regular && !stat_fd(&self.source).is_ok_and(may_be_same)
+    }
+
+    /// Marks an existing file as unfinished before its first byte is overwritten, by giving it a
+    /// length other than its source's.
+    ///
+    /// # Errors
+    /// Returns the error of ftruncate(2). The caller must not write then.
+    pub(crate) fn touch(&self) -> Result<(), CopyError> {
+        // Other workers of the file wait until it is marked.
+        let mut untouched = self.untouched.lock();
+        if *untouched {
+            let failed = |source| CopyError::Cannot { action: "resume", path: self.sink_path(), source };
+            sparse::set_len(&self.sink, self.source_stat.size + 1).map_err(failed)?;
+            *untouched = false;
         }
+        Ok(())
     }
 
-    /// Takes the next object. Returns `None` if all objects are taken.
-    pub(crate) fn take_object(&self) -> Option<Object> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        self.plan.geometry().object(ObjectIndex(index))
+    /// Returns true while an existing file is unchanged.
+    pub(crate) fn is_untouched(&self) -> bool {
+        *self.untouched.lock()
     }
 
-    /// Takes all objects below number `end` that are not taken yet.
-    pub(crate) fn take_until(&self, end: u64) -> Range<u64> {
-        self.next.fetch_max(end, Ordering::Relaxed).min(end)..end
+    /// Records that a sync of the file failed: no object of it counts as durable from then on.
+    pub(crate) fn sync_failed(&self) {
+        self.logged.iter().for_each(|logged| logged.mark_failed());
     }
 
-    /// Records that `count` objects are finished, copied or not. Returns true if the last one is
-    /// among them: the caller then settles the file.
-    #[must_use]
-    pub(crate) fn finish(&self, count: u64) -> bool {
-        self.left.fetch_sub(count, Ordering::AcqRel) == count
+    /// Returns the error for a source whose size or time changed during the copy.
+    pub(crate) fn changed(&self) -> CopyError {
+        CopyError::SourceChanged { path: self.source_path(), sink: self.sink_path() }
     }
 
-    /// Returns true if an object failed, so that copying more of the file is useless.
-    pub(crate) fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
-    }
-
-    /// Records a failed object. Only the first failure is reported.
-    pub(crate) fn record_failure(&self, error: CopyError) {
-        self.broken.store(true, Ordering::Relaxed);
-        self.failure.lock().get_or_insert(error);
-    }
-
-    /// Takes the first failure, if there was one.
-    pub(crate) fn failure(&self) -> Option<CopyError> {
-        self.failure.lock().take()
-    }
-}
-
-impl PartialEq for SharedFile {
-    /// Compares addresses, because two open files are never the same.
-    fn eq(&self, other: &SharedFile) -> bool {
-        std::ptr::eq(self, other)
+    /// Returns the error for a stopped job.
+    pub(crate) fn interrupted(&self) -> CopyError {
+        CopyError::Interrupted { path: self.source_path(), sink: self.sink_path() }
     }
 }

@@ -3,14 +3,13 @@
 //! Data is read and written. Holes are left out of the copy, hashed as zeros, and compared with the
 //! holes of the copy.
 
+use super::blocks::Blocks;
 use super::deliver::Holes;
 use super::digesting::DataObserver;
 use super::error::CopyError;
-use super::lane::Lane;
-use super::pipeline::{Run, interrupted};
 use super::report::Tally;
-use super::reread::CHECK_DIGEST;
-use super::reread::Method;
+use super::reread::{CHECK_DIGEST, Method};
+use super::run::Run;
 use haul_digest::Hasher;
 use haul_model::{ByteRange, Object};
 use haul_sys::sparse::{DataRanges, next_data};
@@ -24,7 +23,7 @@ impl Run<'_> {
     /// completely in one hole of the source. Returns `None` if `object` has data, or if each object
     /// needs work of its own, for a digest (`is_hashed`) or for the log.
     pub(super) fn end_of_hole(&self, object: Object, is_hashed: bool) -> Result<Option<u64>, CopyError> {
-        let needs_each = is_hashed || self.file.settle.logged.is_some();
+        let needs_each = is_hashed || self.file.logged.is_some();
         if needs_each || self.delivery.holes != Holes::OfSource {
             return Ok(None);
         }
@@ -41,14 +40,14 @@ impl Run<'_> {
     /// number of their bytes.
     pub(super) fn skip(
         &self,
-        lane: &mut Lane,
+        blocks: &mut Blocks,
         objects: Range<u64>,
         watch: &mut impl DataObserver,
     ) -> Result<u64, CopyError> {
         let geometry = self.plan.geometry();
         let byte = |index: u64| index.saturating_mul(geometry.object_size().bytes()).min(geometry.len());
         let range = ByteRange::between(byte(objects.start), byte(objects.end));
-        self.hole(lane, range, watch, self.delivery.method == Method::Cache)?;
+        self.hole(blocks, range, watch, self.delivery.method == Method::Cache)?;
         Ok(range.len())
     }
 
@@ -57,7 +56,7 @@ impl Run<'_> {
     /// of the copy.
     pub(super) fn around_holes(
         &self,
-        lane: &mut Lane,
+        blocks: &mut Blocks,
         range: ByteRange,
         watch: &mut impl DataObserver,
         compares: bool,
@@ -67,18 +66,18 @@ impl Run<'_> {
         for data in DataRanges::new(&self.file.source, self.source_range(range)) {
             let data = data.map_err(|source| self.read_failed(range.start.0, source))?;
             let data = ByteRange::between(data.start.0 - first, data.end.0 - first);
-            self.hole(lane, ByteRange::between(hole.0, data.start.0), watch, compares)?;
+            self.hole(blocks, ByteRange::between(hole.0, data.start.0), watch, compares)?;
             hole = data.end;
             let moved = match () {
-                () if compares || watch.watches() => self.seen(lane, data, watch, compares)?.0,
-                () if self.delivery.kernel_copies => self.in_kernel(lane, data, watch)?,
-                () => self.blocks(lane, data, watch, None)?,
+                () if compares || watch.watches() => self.seen(blocks, data, watch, compares)?.0,
+                () if self.delivery.kernel_copies => self.in_kernel(blocks, data, watch)?,
+                () => self.blocks(blocks, data, watch, None)?,
             };
             if moved < data.len() {
                 return Ok(data.start.0 + moved - range.start.0);
             }
         }
-        self.hole(lane, ByteRange::between(hole.0, range.end.0), watch, compares)?;
+        self.hole(blocks, ByteRange::between(hole.0, range.end.0), watch, compares)?;
         Ok(range.len())
     }
 
@@ -86,7 +85,7 @@ impl Run<'_> {
     /// there; any data found instead is read and must be zeros.
     fn hole(
         &self,
-        lane: &mut Lane,
+        blocks: &mut Blocks,
         range: ByteRange,
         watch: &mut impl DataObserver,
         compares: bool,
@@ -96,8 +95,8 @@ impl Run<'_> {
         for step in
             Some(range).filter(|_| watch.watches()).into_iter().flat_map(|all| all.steps(ZEROS_AT_ONCE))
         {
-            if self.job.pool.stopping() {
-                return Err(interrupted(self.file));
+            if self.context.is_stopping() {
+                return Err(self.file.interrupted());
             }
             watch.see_hole(step.len());
         }
@@ -111,11 +110,11 @@ impl Run<'_> {
             );
             let mut zeros = Hasher::new(CHECK_DIGEST);
             zeros.update_zeros(data.len());
-            if self.sink_digest(lane, moved)? != zeros.finish() {
+            if self.sink_digest(blocks, moved)? != zeros.finish() {
                 return Err(self.differs(data));
             }
         }
-        Tally::add(&self.job.tally.bytes_done, range.len());
+        Tally::add(&self.context.observer.tally.bytes_done, range.len());
         Ok(())
     }
 }

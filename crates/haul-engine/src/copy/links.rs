@@ -10,7 +10,8 @@ mod writing;
 pub(crate) use link_table::{Earlier, FirstSink, LinkAction, LinkTable, Linked, LinkedName};
 pub(crate) use writing::WriteTurn;
 
-use super::operands::SinksUnderWay;
+use super::directory::Identity;
+use super::sinks_under_way::SinksUnderWay;
 use haul_sys::Stat;
 use parking_lot::{Mutex, RwLock};
 use std::collections::hash_map::Entry as Slot;
@@ -19,9 +20,6 @@ use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use writing::Writing;
-
-/// Device number and inode number.
-pub(crate) type Identity = (u64, u64);
 
 /// A name, and the directory that contains it.
 pub(crate) type NamedIn = (Identity, OsString);

@@ -4,16 +4,16 @@
 //! follow it. A sink with its source's modification time counts as finished, so the times are set
 //! after everything else.
 
-use super::descriptors::Opened;
-use super::directory::Directory;
-use super::entry::{self, DirectoryFacts, DirectorySettle, Entry};
+use super::age::unfinished;
+use super::copied_file::CopiedFile;
+use super::descriptors::{self, Opened};
+use super::directory::DirectoryFacts;
 use super::error::CopyError;
-use super::file::FileMove;
+use super::file::FileJob;
 use super::job::Job;
-use super::operands;
 use super::report::Tally;
-use super::settings::{CopyRules, Make};
-use super::settle;
+use super::rules::{CopyRules, Make};
+use super::tree_entry::Entry;
 use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrFailure, XattrSide};
 use haul_sys::{FileKind, Follow, Stat, Timespec, filesystem, process, selinux, stat};
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -58,18 +58,18 @@ const OF_LUSTRE: [&[u8]; 11] =
 ///
 /// # Errors
 /// Returns an error if the times could not be set.
-pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyError> {
+pub(crate) fn settle_file(copied: &CopiedFile<'_>, file: &FileJob<'_>) -> Result<(), CopyError> {
+    let job = copied.job;
     let rules = &job.settings.rules;
-    let settle = &file.settle;
-    if settle.more_follows {
+    if copied.more_follows {
         // A stop may come between two parts, and no later run may take the file for finished.
-        set_part_time(file, settle::unfinished(&file.source_stat));
+        set_part_time(file, unfinished(&file.source_stat));
         return Ok(());
     }
-    if settle.ends_parts() && !rules.preserve.timestamps {
+    if copied.ends_parts() && !rules.preserve.timestamps {
         set_part_time(file, now());
     }
-    if settle.differing == 0 && !keeps_anything(rules) {
+    if copied.differing == 0 && !keeps_anything(rules) {
         return Ok(());
     }
     let writer = MetadataWriter {
@@ -77,10 +77,10 @@ pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyErro
         source: (Place::file(&file.source), &file.source_stat),
         source_path: &|| file.source_path(),
         sink: (Place::file(&file.sink), &|| file.sink_path()),
-        before: settle.before.as_ref(),
+        before: copied.before.as_ref(),
         kind: FileKind::Regular,
     };
-    let mode = if rules.skip_chmod || settle.differing & !process::umask() == 0 {
+    let mode = if rules.skip_chmod || copied.differing & !process::umask() == 0 {
         None
     } else {
         Some(file.source_stat.mode & 0o777 & !process::umask())
@@ -90,7 +90,7 @@ pub(crate) fn settle_file(job: &Job<'_>, file: &FileMove) -> Result<(), CopyErro
 
 /// Sets the times of a regular sink. Errors are ignored: without permission, the sink keeps the
 /// time of its last write.
-fn set_part_time(file: &FileMove, times: Times) {
+fn set_part_time(file: &FileJob<'_>, times: Times) {
     if file.sink_is_regular {
         let _ = sys::set_times_fd(&file.sink, times);
     }
@@ -102,107 +102,119 @@ fn now() -> Times {
     Times { atime: None, mtime: Some(Timespec { sec, nsec: since.subsec_nanos() }) }
 }
 
-/// Sets the metadata to be preserved on a directory, after everything beneath it has finished.
-/// `opened` is the directory and `above` is its parent, if they can be reached.
-pub(crate) fn settle_directory(
-    job: &Job<'_>,
-    directory: &Directory,
-    opened: Result<Opened, CopyError>,
-    above: Option<&Opened>,
-) {
-    match &directory.settle {
-        DirectorySettle::Nothing => {}
-        DirectorySettle::Operand(operand) => operands::end(job, opened, operand),
-        DirectorySettle::Copied(facts) => {
-            let kept = match opened {
-                _ if !keeps_of_directory(job, facts) => return,
-                Ok(opened) => keep_open_directory(job, &opened, above, facts),
-                Err(error) => Err(error),
-            };
-            if let Err(error) = kept {
-                job.fail(&error);
+impl Job<'_> {
+    /// Sets the metadata to be preserved on a directory, after everything beneath it has finished.
+    /// `opened` is the directory and `above` is its parent, if they can be reached.
+    pub(crate) fn settle_directory(
+        &self,
+        opened: Result<Opened, CopyError>,
+        above: Option<&Opened>,
+        facts: &DirectoryFacts,
+    ) {
+        if !keeps_of_directory(&self.settings.rules, facts) {
+            return;
+        }
+        let kept = opened.and_then(|opened| self.keep_open_directory(&opened, above, facts));
+        if let Err(error) = kept {
+            self.fail(&error);
+        }
+    }
+
+    fn keep_open_directory(
+        &self,
+        opened: &Opened,
+        above: Option<&Opened>,
+        facts: &DirectoryFacts,
+    ) -> Result<(), CopyError> {
+        let (name, reached);
+        let sink = match &opened.parent {
+            Some(parent) if facts.set_by_name => {
+                name = name_of(&facts.sink_name);
+                reached = match above {
+                    Some(above) => above.clone(),
+                    None => self.descriptors.open(parent)?,
+                };
+                Place::Name(reached.sink(), &name)
             }
+            _ => Place::File(opened.sink()),
+        };
+        let places = (Place::File(opened.source()), sink);
+        self.keep_directory(places, (&|| opened.source_path(), &|| opened.sink_path()), facts)?;
+        if self.context.moving.sync_each && !facts.set_by_name {
+            self.sync_directory(opened.sink(), || opened.sink_path());
+        }
+        Ok(())
+    }
+
+    /// Like [`settle_directory`], for a directory that could not be opened or did not have to be.
+    pub(crate) fn settle_unread(&self, parent: &Opened, source_name: &OsStr, facts: &DirectoryFacts) {
+        if !keeps_of_directory(&self.settings.rules, facts) {
+            return;
+        }
+        let (from, to) = (name_of(source_name), name_of(&facts.sink_name));
+        let sink = match descriptors::open_sink(parent, facts) {
+            Ok(sink) => Some(sink),
+            // A sink that cannot be opened is accessed by name only.
+            Err(CopyError::Cannot { .. }) => None,
+            Err(error) => return self.fail(&error),
+        };
+        let sink = sink.as_ref().filter(|_| !facts.set_by_name).map(|sink| Place::File(sink.as_fd()));
+        let places = (Place::Name(parent.source(), &from), sink.unwrap_or(Place::Name(parent.sink(), &to)));
+        let paths: (PathOf<'_>, PathOf<'_>) =
+            (&|| parent.source_path_of(source_name), &|| parent.sink_path_of(&facts.sink_name));
+        if let Err(error) = self.keep_directory(places, paths, facts) {
+            self.fail(&error);
         }
     }
-}
 
-fn keep_open_directory(
-    job: &Job<'_>,
-    opened: &Opened,
-    above: Option<&Opened>,
-    facts: &DirectoryFacts,
-) -> Result<(), CopyError> {
-    let (name, reached);
-    let sink = match &opened.parent {
-        Some(parent) if facts.set_by_name => {
-            name = name_of(&facts.sink_name);
-            reached = match above {
-                Some(above) => above.clone(),
-                None => job.descriptors.open(parent)?,
-            };
-            Place::Name(reached.sink(), &name)
+    /// Sets the metadata to be preserved on a link, a pipe or a device. It was just created, so its
+    /// owner is unknown.
+    pub(crate) fn settle_name(&self, entry: &Entry, source: &Stat, sink_is_link: bool) {
+        if !keeps_anything(&self.settings.rules) {
+            return;
         }
-        _ => Place::File(opened.sink()),
-    };
-    let places = (Place::File(opened.source()), sink);
-    keep_directory(job, places, (&|| opened.source_path(), &|| opened.sink_path()), facts)?;
-    if job.settings.moving.sync_each && !facts.set_by_name {
-        settle::sync(job, opened.sink(), || opened.sink_path());
+        let (from, to) = (name_of(&entry.source_name), name_of(&entry.sink_name));
+        let writer = MetadataWriter {
+            job: self,
+            source: (Place::Name(entry.parent.source(), &from), source),
+            source_path: &|| entry.source_path(),
+            sink: (Place::Name(entry.parent.sink(), &to), &|| entry.sink_path()),
+            before: None,
+            kind: if sink_is_link { FileKind::Symlink } else { source.kind },
+        };
+        let withheld = if self.settings.rules.preserve.ownership { source.mode & 0o077 } else { 0 };
+        let mode = (withheld & !process::umask() != 0).then(|| source.mode & 0o777 & !process::umask());
+        if let Err(error) = writer.keep(mode) {
+            self.fail(&error);
+        }
     }
-    Ok(())
-}
 
-/// Like [`settle_directory`], for a directory that could not be opened or did not have to be.
-pub(crate) fn settle_unread(job: &Job<'_>, parent: &Opened, source_name: &OsStr, facts: &DirectoryFacts) {
-    if !keeps_of_directory(job, facts) {
-        return;
+    /// Reports an owner that could not be preserved. Reports nothing if this user may not change
+    /// owners, because no user expects it then. Returns true if the entry failed.
+    pub(crate) fn owner_failed(&self, path: OsString, source: io::Error) -> bool {
+        let missed = owner_is_missed(&source);
+        if missed {
+            self.not_kept(&CopyError::owner_failed(path, source));
+        }
+        missed && !self.settings.rules.moves
     }
-    let (from, to) = (name_of(source_name), name_of(&facts.sink_name));
-    let sink = match entry::open_sink(parent, facts) {
-        Ok(sink) => Some(sink),
-        // A sink that cannot be opened is accessed by name only.
-        Err(CopyError::Cannot { .. }) => None,
-        Err(error) => return job.fail(&error),
-    };
-    let sink = sink.as_ref().filter(|_| !facts.set_by_name).map(|sink| Place::File(sink.as_fd()));
-    let places = (Place::Name(parent.source(), &from), sink.unwrap_or(Place::Name(parent.sink(), &to)));
-    let paths: (PathOf<'_>, PathOf<'_>) =
-        (&|| parent.source_path_of(source_name), &|| parent.sink_path_of(&facts.sink_name));
-    if let Err(error) = keep_directory(job, places, paths, facts) {
-        job.fail(&error);
-    }
-}
 
-/// Sets the metadata to be preserved on a link, a pipe or a device. It was just created, so its
-/// owner is unknown.
-pub(crate) fn settle_name(job: &Job<'_>, entry: &Entry, source: &Stat, sink_is_link: bool) {
-    if !keeps_anything(&job.settings.rules) {
-        return;
+    fn keep_directory(
+        &self,
+        places: (Place<'_>, Place<'_>),
+        paths: (PathOf<'_>, PathOf<'_>),
+        facts: &DirectoryFacts,
+    ) -> Result<(), CopyError> {
+        let writer = MetadataWriter {
+            job: self,
+            source: (places.0, &facts.source),
+            source_path: paths.0,
+            sink: (places.1, paths.1),
+            before: Some(&facts.sink).filter(|_| !facts.is_new),
+            kind: FileKind::Directory,
+        };
+        writer.keep(new_mode_of_directory(facts))
     }
-    let (from, to) = (name_of(&entry.source_name), name_of(&entry.sink_name));
-    let writer = MetadataWriter {
-        job,
-        source: (Place::Name(entry.parent.source(), &from), source),
-        source_path: &|| entry.source_path(),
-        sink: (Place::Name(entry.parent.sink(), &to), &|| entry.sink_path()),
-        before: None,
-        kind: if sink_is_link { FileKind::Symlink } else { source.kind },
-    };
-    let withheld = if job.settings.rules.preserve.ownership { source.mode & 0o077 } else { 0 };
-    let mode = (withheld & !process::umask() != 0).then(|| source.mode & 0o777 & !process::umask());
-    if let Err(error) = writer.keep(mode) {
-        job.fail(&error);
-    }
-}
-
-/// Reports an owner that could not be preserved. Reports nothing if this user may not change
-/// owners, because no user expects it then. Returns true if the entry failed.
-pub(crate) fn owner_failed(job: &Job<'_>, path: OsString, source: io::Error) -> bool {
-    let missed = owner_is_missed(&source);
-    if missed {
-        job.not_kept(&CopyError::owner_failed(path, source));
-    }
-    missed && !job.settings.rules.moves
 }
 
 fn owner_is_missed(error: &io::Error) -> bool {
@@ -210,26 +222,9 @@ fn owner_is_missed(error: &io::Error) -> bool {
     !expected || process::effective_user() == 0
 }
 
-fn keep_directory(
-    job: &Job<'_>,
-    places: (Place<'_>, Place<'_>),
-    paths: (PathOf<'_>, PathOf<'_>),
-    facts: &DirectoryFacts,
-) -> Result<(), CopyError> {
-    let writer = MetadataWriter {
-        job,
-        source: (places.0, &facts.source),
-        source_path: paths.0,
-        sink: (places.1, paths.1),
-        before: Some(&facts.sink).filter(|_| !facts.is_new),
-        kind: FileKind::Directory,
-    };
-    writer.keep(new_mode_of_directory(facts))
-}
-
 /// Returns true if any metadata is set on a directory at its end.
-fn keeps_of_directory(job: &Job<'_>, facts: &DirectoryFacts) -> bool {
-    keeps_anything(&job.settings.rules) || new_mode_of_directory(facts).is_some()
+fn keeps_of_directory(rules: &CopyRules, facts: &DirectoryFacts) -> bool {
+    keeps_anything(rules) || new_mode_of_directory(facts).is_some()
 }
 
 /// Returns the mode to set on a directory whose source's mode is not preserved, if its present mode
@@ -381,7 +376,7 @@ impl MetadataWriter<'_, '_> {
         } else if !self.job.settings.rules.moves {
             // This user cannot be expected to do it. As with cp, only the exit status reports the
             // failure.
-            Tally::add(&self.job.tally.failures, 1);
+            Tally::add(&self.job.tally().failures, 1);
         }
         Err(AlreadyReported)
     }
@@ -491,7 +486,7 @@ impl MetadataWriter<'_, '_> {
         } else if is_failure {
             self.job.fail(error);
         } else {
-            self.job.report.warned(error);
+            self.job.report().warned(error);
         }
     }
 

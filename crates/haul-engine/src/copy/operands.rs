@@ -1,23 +1,23 @@
 //! The operands of the command: the sink of each operand, and the operands that may be copied
 //! concurrently.
 
-mod lines;
-mod parents;
 mod parts;
 
-pub(crate) use lines::SinksUnderWay;
-pub(crate) use parents::MadeParent;
-
 use super::backup::{self, last_component};
+use super::context::CopyContext;
 use super::descriptors::Opened;
-use super::entry::{self, Entry, Operand, OperandNames, OperandSettle, Ranges};
+use super::directory::{Identity, OperandNames, OperandSettle};
+use super::entry;
 use super::error::{CopyError, Refusal};
-use super::job::{Counted, Job, Walk};
-use super::lane::Lane;
-use super::links::Identity;
+use super::job::Job;
+use super::links::Memory;
+use super::operand_walk::{LaterParts, OperandWalk, Rows};
+use super::parents;
 use super::place::Place;
-use super::settings::{Batch, BatchItem, CopySettings, Existing, Operands};
-use super::settle;
+use super::ranges::Ranges;
+use super::rules::{Batch, BatchItem, CopyRules, CopySettings, Dereference, Existing, Operands};
+use super::tree_entry::{Entry, Operand};
+use super::tree_worker::{Counted, TreeWorker, Walk, WorkPool};
 use haul_model::limits;
 use haul_sys::{CWD, FileKind, Follow, Stat, stat};
 use parking_lot::Mutex;
@@ -28,70 +28,94 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The remaining operands, or the remaining parts of one operand.
-#[derive(Debug)]
-pub(crate) enum OperandWalk {
-    /// The next operand and those after it.
-    Rows(Rows),
-    /// The next range of one file and those after it.
-    Parts(Box<parts::LaterParts>),
-}
-
-/// The remaining operands.
-#[derive(Debug)]
-pub(crate) struct Rows {
-    target: Opened,
-    next: usize,
-    /// A line of a batch that was read and must wait.
-    read: Option<Box<BatchItem>>,
-    /// True if each operand waits for the one before it.
-    in_order: bool,
-    /// True if two operands may have the same sink.
-    sinks_collide: bool,
-    sink_is_missing: bool,
-}
-
-/// Opens the target. Returns `None` if the target cannot hold the operands; the error was reported
-/// then.
-pub(crate) fn begin(job: &Job<'_>) -> Option<OperandWalk> {
-    let settings = job.settings;
-    let sinks_collide = sinks_collide(settings);
-    let target = match &settings.operands {
-        Operands::IntoDirectory { directory, .. } => match Place::open(directory) {
-            Ok(place) => Opened::target(Some(&place)),
-            Err(source) => {
-                let path = directory.clone();
-                job.fail(&CopyError::Failed { doing: "target directory", path, source });
-                return None;
-            }
-        },
-        Operands::Onto { .. } | Operands::Batch(_) => Opened::target(settings.place.as_ref()),
-    };
-    let sink_is_missing = match &settings.operands {
-        Operands::Onto { sink, .. } => is_missing(stat::stat_at(target.sink(), &**sink, Follow::Yes)),
-        _ => false,
-    };
-    let into_itself = target_is_in_a_source(settings, &target);
-    job.memory.into_itself.store(into_itself, Ordering::Relaxed);
-    if into_itself || asks(settings) {
-        job.memory.one_worker.store(true, Ordering::Relaxed);
+impl Job<'_> {
+    /// Opens the target. Returns `None` if the target cannot hold the operands; the error was
+    /// reported then.
+    pub(crate) fn begin_operands(&self) -> Option<OperandWalk> {
+        let settings = self.settings;
+        let sinks_collide = sinks_collide(settings);
+        let target = match &settings.operands {
+            Operands::IntoDirectory { directory, .. } => match Place::open(directory) {
+                Ok(place) => Opened::target(Some(&place)),
+                Err(source) => {
+                    let path = directory.clone();
+                    self.fail(&CopyError::Failed { doing: "target directory", path, source });
+                    return None;
+                }
+            },
+            Operands::Onto { .. } | Operands::Batch(_) => Opened::target(settings.place.as_ref()),
+        };
+        let sink_is_missing = match &settings.operands {
+            Operands::Onto { sink, .. } => is_missing(stat::stat_at(target.sink(), &**sink, Follow::Yes)),
+            _ => false,
+        };
+        let into_itself = target_is_in_a_source(settings, &target);
+        self.memory.into_itself.store(into_itself, Ordering::Relaxed);
+        if into_itself || asks(settings) {
+            self.memory.one_worker.store(true, Ordering::Relaxed);
+        }
+        let in_order = sinks_collide
+            || asks(settings)
+            || into_itself
+            || moves_sinks_aside(settings)
+            || updates_a_file_twice(settings);
+        let rows = Rows { target, next: 0, read: None, in_order, sinks_collide, sink_is_missing };
+        // The end of a batch counts like an entry.
+        self.tally().expect(count(settings).unwrap_or(1));
+        (count(settings) != Some(0)).then_some(OperandWalk::Rows(rows))
     }
-    let in_order = sinks_collide
-        || asks(settings)
-        || into_itself
-        || moves_sinks_aside(settings)
-        || updates_a_file_twice(settings);
-    let rows = Rows { target, next: 0, read: None, in_order, sinks_collide, sink_is_missing };
-    // The end of a batch counts like an entry.
-    job.tally.expect(count(settings).unwrap_or(1));
-    (count(settings) != Some(0)).then_some(OperandWalk::Rows(rows))
+
+    /// Returns true if this file was already an operand. Directories have a separate rule.
+    fn was_named_before(&self, taken: &Placed, looked_at: Option<&Stat>) -> bool {
+        let Some(source) = looked_at else { return false };
+        if source.kind == FileKind::Directory || !taken.into_directory || count(self.settings) == Some(1) {
+            return false;
+        }
+        let same = |earlier: &OsStr| entry::is_one_name((CWD, earlier), (CWD, &taken.source));
+        let named = self.memory.source_was_named(source.identity(), &taken.source, same);
+        let warns = named && self.settings.rules.backup.is_none();
+        if warns {
+            self.report().warned(&Refusal::FileTwice(taken.source.clone()).into());
+        }
+        warns
+    }
+
+    /// Returns the next operand. Returns `None` if there is none, or if it must wait; a copy of
+    /// `rows` then waits with it.
+    fn place_next(&self, rows: &mut Rows) -> Option<Placed> {
+        let settings = self.settings;
+        let into_directory = matches!(settings.operands, Operands::IntoDirectory { .. });
+        let placed =
+            |source, sink, with_parents| Placed { source, sink, with_parents, into_directory, item: None };
+        match &settings.operands {
+            Operands::Onto { source, sink } => {
+                Some(placed(source.clone(), onto(settings, &rows.target, source, sink), false))
+            }
+            Operands::IntoDirectory { sources, parents, .. } => {
+                let source = sources[rows.next].clone();
+                let sink = if *parents { whole_path(&source) } else { name_in_directory(&source).to_owned() };
+                Some(placed(source, sink, *parents))
+            }
+            Operands::Batch(lines) => {
+                let item = match rows.read.take() {
+                    Some(item) => *item,
+                    None => read_line(&self.context, lines)?,
+                };
+                let sink = (rows.target.sink(), &*item.sink);
+                self.memory.lines.begin(rows.next, sink, || rows.waiting(&item)).then(|| {
+                    let placed = placed(item.source.clone(), item.sink.clone(), false);
+                    Placed { item: Some(item), ..placed }
+                })
+            }
+        }
+    }
 }
 
 /// Returns the number of workers of the job, at most `most`. Questions are asked one at a time, in
 /// order. If copies become sources later, no file may be read while it is written. Both cases need
 /// a single worker.
-pub(crate) fn workers(job: &Job<'_>, most: usize) -> usize {
-    if job.memory.one_worker.load(Ordering::Relaxed) { 1 } else { most }
+pub(crate) fn workers(memory: &Memory, most: usize) -> usize {
+    if memory.one_worker.load(Ordering::Relaxed) { 1 } else { most }
 }
 
 /// Returns true if the job consists of one file of one object.
@@ -124,41 +148,43 @@ pub(crate) fn workers_within(asked: usize, open_files: u64) -> usize {
 }
 
 /// Takes the next operand or part.
-pub(crate) fn take(job: &Job<'_>, lane: &mut Lane, walk: OperandWalk) {
+pub(crate) fn take<'j>(job: &'j Job<'j>, worker: &mut TreeWorker<'_, 'j>, walk: OperandWalk) {
     match walk {
-        OperandWalk::Rows(rows) => take_row(job, lane, rows),
-        OperandWalk::Parts(parts) => parts::take(job, lane, *parts),
+        OperandWalk::Rows(rows) => take_row(job, worker, rows),
+        OperandWalk::Parts(parts) => parts::take(job, worker, *parts),
     }
 }
 
 /// Takes the next operand and offers the later ones to other workers. If the order matters, the
 /// later ones wait until this operand has finished. Behind a directory they wait until it is
 /// recorded as named, because a later operand may contain it.
-fn take_row(job: &Job<'_>, lane: &mut Lane, mut rows: Rows) {
-    let Some(taken) = place_next(job, &mut rows) else { return };
+fn take_row<'j>(job: &'j Job<'j>, worker: &mut TreeWorker<'_, 'j>, mut rows: Rows) {
+    let Some(taken) = job.place_next(&mut rows) else { return };
     let index = rows.next;
     rows.next += 1;
     let is_last = count(job.settings).is_some_and(|count| rows.next >= count);
     let target = rows.target.clone();
     let (in_order, sinks_collide, sink_is_missing) =
         (rows.in_order, rows.sinks_collide, rows.sink_is_missing);
-    let looked_at = look(job, &taken);
-    note_into_itself(job, &target, &taken, looked_at.as_ref());
+    let looked_at = look(&job.settings.rules, &taken);
+    if job.settings.rules.recursive && is_into_itself(&target, &taken, looked_at.as_ref()) {
+        job.memory.into_itself.store(true, Ordering::Relaxed);
+    }
     let mut later = (!is_last).then_some(OperandWalk::Rows(rows));
     let waiting = if in_order { later.take() } else { None };
     if looked_at.is_none_or(|source| source.kind != FileKind::Directory) {
-        offer(job, later.take());
+        offer(worker.pool(), later.take());
     }
     let operand = Operand { source: looked_at, sink_is_missing, sinks_collide, ..Operand::default() };
-    copy_operand(job, lane, (taken, operand), (index, &target, waiting), later);
+    copy_operand(job, worker, (taken, operand), (index, &target, waiting), later);
 }
 
 /// Copies an operand, or records it as a directory and offers the walk through it. `waiting` is
 /// the work after the operand has finished, `later` that after it is recorded: before its own walk,
 /// because a worker takes what was offered last.
-fn copy_operand(
-    job: &Job<'_>,
-    lane: &mut Lane,
+fn copy_operand<'j>(
+    job: &'j Job<'j>,
+    worker: &mut TreeWorker<'_, 'j>,
     (taken, operand): (Placed, Operand),
     (index, target, waiting): (usize, &Opened, Option<OperandWalk>),
     later: Option<OperandWalk>,
@@ -170,8 +196,11 @@ fn copy_operand(
         sink: target.sink_path_of(&taken.sink),
     });
     target.expect(1);
-    let above =
-        if taken.with_parents { parents::make(job, target, &taken) } else { Ok(parents::Made::default()) };
+    let above = if taken.with_parents {
+        parents::make(job, target, (&taken.source, &taken.sink))
+    } else {
+        Ok(parents::Made::default())
+    };
     let (above, failed) = match above {
         Ok(made) => (made, false),
         Err((made, error)) => {
@@ -183,10 +212,10 @@ fn copy_operand(
     let next = later_parts(&taken, ranges.as_ref(), (&names, target), waiting);
     let settle = OperandSettle { names, parents: above.directories, next: Mutex::new(next) };
     let parent = Opened::operand(target, settle);
-    if failed || was_named_before(job, &taken, operand.source.as_ref()) {
-        entry::handled(job);
-        settle::leave(job, &parent);
-        return offer(job, later);
+    if failed || job.was_named_before(&taken, operand.source.as_ref()) {
+        job.tally().handled();
+        job.leave(&parent);
+        return offer(worker.pool(), later);
     }
     let operand = Operand { sink_is_new: above.last_is_new, ..operand };
     let part = taken.item.as_ref().and_then(|item| parts::part(item, 0));
@@ -195,30 +224,13 @@ fn copy_operand(
     let operand = Some(operand);
     let (kind_hint, counted) = (None, Counted::Later);
     let entry = Entry { parent, source_name, sink_name, kind_hint, operand, part, ranges, backup, counted };
-    entry::copy_then(job, lane, entry, || offer(job, later));
+    let pool = worker.pool();
+    entry::copy_then(job, worker, entry, || offer(pool, later));
 }
 
-/// Finishes one operand: sets the preserved metadata of the directories above it, and offers the
-/// waiting work.
-pub(crate) fn end(job: &Job<'_>, opened: Result<Opened, CopyError>, operand: &OperandSettle) {
-    match opened {
-        Ok(place) => parents::protect_parents(job, &place, &operand.parents),
-        Err(error) => job.fail(&error),
-    }
-    let next = operand.next.lock().take();
-    if !matches!(next, Some(OperandWalk::Parts(_))) {
-        lines_end(job, operand.names.index);
-    }
-    offer(job, next);
-}
-
-fn lines_end(job: &Job<'_>, index: usize) {
-    offer(job, job.memory.lines.end(index));
-}
-
-fn offer(job: &Job<'_>, walk: Option<OperandWalk>) {
+fn offer(pool: &WorkPool<'_>, walk: Option<OperandWalk>) {
     if let Some(walk) = walk {
-        job.pool.offer_walk(Walk::Operands(walk));
+        pool.offer_walk(Walk::Operands(walk));
     }
 }
 
@@ -230,7 +242,7 @@ fn later_parts(
     after: Option<OperandWalk>,
 ) -> Option<OperandWalk> {
     let (Some(ranges), Some(item)) = (ranges, &taken.item) else { return after };
-    Some(OperandWalk::Parts(Box::new(parts::LaterParts {
+    Some(OperandWalk::Parts(Box::new(LaterParts {
         item: item.clone(),
         next: 1,
         ranges: Arc::clone(ranges),
@@ -258,27 +270,12 @@ impl Placed {
 }
 
 /// Stats an operand in the order of the command, because the recorded state depends on that order.
-fn look(job: &Job<'_>, taken: &Placed) -> Option<Stat> {
-    let follow = match job.settings.rules.dereference {
-        super::settings::Dereference::Never => Follow::No,
+fn look(rules: &CopyRules, taken: &Placed) -> Option<Stat> {
+    let follow = match rules.dereference {
+        Dereference::Never => Follow::No,
         _ => Follow::Yes,
     };
     stat::stat_at(CWD, &*taken.source, follow).ok()
-}
-
-/// Returns true if this file was already an operand. Directories have a separate rule.
-fn was_named_before(job: &Job<'_>, taken: &Placed, looked_at: Option<&Stat>) -> bool {
-    let Some(source) = looked_at else { return false };
-    if source.kind == FileKind::Directory || !taken.into_directory || count(job.settings) == Some(1) {
-        return false;
-    }
-    let same = |earlier: &OsStr| entry::is_one_name((CWD, earlier), (CWD, &taken.source));
-    let named = job.memory.source_was_named(source.identity(), &taken.source, same);
-    let warns = named && job.settings.rules.backup.is_none();
-    if warns {
-        job.report.warned(&Refusal::FileTwice(taken.source.clone()).into());
-    }
-    warns
 }
 
 /// Returns the number of operands, or `None` for a batch, which is read line by line.
@@ -349,17 +346,11 @@ fn target_is_in_a_source(settings: &CopySettings, target: &Opened) -> bool {
     looks.any(|source| source.kind == FileKind::Directory && above.contains(&source.identity()))
 }
 
-/// Records that a line of a batch is copied into its own source.
-fn note_into_itself(job: &Job<'_>, target: &Opened, taken: &Placed, looked_at: Option<&Stat>) {
-    let is_directory = looked_at.is_some_and(|source| source.kind == FileKind::Directory);
-    if taken.item.is_none() || !job.settings.rules.recursive || !is_directory {
-        return;
-    }
+/// Returns true if a line of a batch is copied into its own source.
+fn is_into_itself(target: &Opened, taken: &Placed, looked_at: Option<&Stat>) -> bool {
+    let directory = looked_at.filter(|source| source.kind == FileKind::Directory && taken.item.is_some());
     let (place, _) = backup::split(taken.sink.as_bytes());
-    let above = above(target, OsStr::from_bytes(place));
-    if looked_at.is_some_and(|source| above.contains(&source.identity())) {
-        job.memory.into_itself.store(true, Ordering::Relaxed);
-    }
+    directory.is_some_and(|source| above(target, OsStr::from_bytes(place)).contains(&source.identity()))
 }
 
 /// Returns a directory and all directories above it. For a directory that does not exist yet,
@@ -385,57 +376,20 @@ fn above(target: &Opened, place: &OsStr) -> HashSet<Identity> {
     above
 }
 
-/// Returns the next operand. Returns `None` if there is none, or if it must wait; a copy of `rows`
-/// then waits with it.
-fn place_next(job: &Job<'_>, rows: &mut Rows) -> Option<Placed> {
-    let settings = job.settings;
-    let into_directory = matches!(settings.operands, Operands::IntoDirectory { .. });
-    let placed =
-        |source, sink, with_parents| Placed { source, sink, with_parents, into_directory, item: None };
-    match &settings.operands {
-        Operands::Onto { source, sink } => {
-            Some(placed(source.clone(), onto(settings, &rows.target, source, sink), false))
-        }
-        Operands::IntoDirectory { sources, parents, .. } => {
-            let source = sources[rows.next].clone();
-            let sink = if *parents { whole_path(&source) } else { name_in_directory(&source).to_owned() };
-            Some(placed(source, sink, *parents))
-        }
-        Operands::Batch(lines) => {
-            let item = match rows.read.take() {
-                Some(item) => *item,
-                None => read_line(job, lines)?,
-            };
-            let sink = (rows.target.sink(), &*item.sink);
-            job.memory.lines.begin(rows.next, sink, || rows.waiting(&item)).then(|| {
-                let placed = placed(item.source.clone(), item.sink.clone(), false);
-                Placed { item: Some(item), ..placed }
-            })
-        }
-    }
-}
-
 /// Returns the next valid line of a batch, or `None` at the end of the list.
-fn read_line(job: &Job<'_>, lines: &Batch) -> Option<BatchItem> {
-    while !job.pool.stopping() {
-        match lines.next(&|| job.pool.stopping()) {
+fn read_line(context: &CopyContext<'_>, lines: &Batch) -> Option<BatchItem> {
+    while !context.is_stopping() {
+        match lines.next(&|| context.is_stopping()) {
             Some(Ok(item)) => {
-                job.tally.expect(1);
+                context.observer.tally.expect(1);
                 return Some(item);
             }
-            Some(Err(error)) => job.fail(&CopyError::BatchLine(error)),
+            Some(Err(error)) => context.observer.fail(&CopyError::BatchLine(error)),
             None => break,
         }
     }
-    entry::handled(job);
+    context.observer.tally.handled();
     None
-}
-
-impl Rows {
-    /// Returns a copy of these rows with a line that was read and must wait.
-    fn waiting(&self, item: &BatchItem) -> OperandWalk {
-        OperandWalk::Rows(Rows { target: self.target.clone(), read: Some(Box::new(item.clone())), ..*self })
-    }
 }
 
 /// Returns the sink of the operand. `cp --force --backup x x` copies `x` to its backup name and

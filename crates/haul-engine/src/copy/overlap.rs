@@ -5,12 +5,13 @@
 //! the two threads. A file under MD5 therefore takes the longer of copying and hashing instead of
 //! their sum.
 
+use super::blocks::block_bytes;
 use super::digesting::InOrder;
 use super::error::CopyError;
-use super::job::Job;
-use super::pipeline::{Run, block_bytes, interrupted};
 use super::report::Tally;
 use super::reread::Method;
+use super::run::Run;
+use super::settings::Moving;
 use haul_model::ByteOffset;
 use haul_sys::buffer::AlignedBuffer;
 use std::cell::Cell;
@@ -19,10 +20,9 @@ use std::cell::Cell;
 const BLOCKS_BETWEEN: usize = 8;
 
 /// Returns true if a second thread for one file is useful: it was requested, or a worker is idle.
-pub(crate) fn is_wanted(job: &Job<'_>, method: Method) -> bool {
-    let moving = &job.settings.moving;
+pub(crate) fn is_wanted(moving: &Moving, method: Method, is_one_idle: bool) -> bool {
     matches!(method, Method::Nothing | Method::Journey)
-        && moving.double_buffer.unwrap_or_else(|| job.pool.someone_is_idle() && moving.workers.count() > 1)
+        && moving.double_buffer.unwrap_or_else(|| is_one_idle && moving.workers.count() > 1)
 }
 
 /// Copies a complete file in order and hashes it in a second thread, or in this thread if no thread
@@ -31,7 +31,7 @@ pub(crate) fn is_wanted(job: &Job<'_>, method: Method) -> bool {
 /// # Errors
 /// See [`Run::object`].
 pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
-    let bytes = block_bytes(run.job);
+    let bytes = block_bytes(run.context.moving);
     let (filled_tx, filled) = crossbeam_channel::bounded::<(AlignedBuffer, usize)>(BLOCKS_BETWEEN);
     let (empty_tx, empty) = crossbeam_channel::bounded::<AlignedBuffer>(BLOCKS_BETWEEN);
     for _ in 0..BLOCKS_BETWEEN {
@@ -65,7 +65,8 @@ pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, 
 
 /// Copies a complete file in order and hashes each block before it reads the next one.
 fn move_alone(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
-    let block = AlignedBuffer::new(block_bytes(run.job)).map_err(|source| run.read_failed(0, source))?;
+    let block =
+        AlignedBuffer::new(block_bytes(run.context.moving)).map_err(|source| run.read_failed(0, source))?;
     let free = Cell::new(Some(block));
     let hash = |block: AlignedBuffer, got: usize| {
         digest.update(&block[..got]);
@@ -87,13 +88,13 @@ fn move_blocks(
     let mut at = 0;
     while at < len {
         let Some(mut block) = empty() else { break };
-        if run.job.pool.stopping() {
-            return Err(interrupted(run.file));
+        if run.context.is_stopping() {
+            return Err(run.file.interrupted());
         }
         let wanted = usize::try_from(len - at).unwrap_or(usize::MAX).min(block.len());
         let got = run.read(at, &mut block, wanted)?;
         run.delivery.put(run.file, run.plan.in_sink(ByteOffset(at)), &block[..got])?;
-        Tally::add(&run.job.tally.bytes_done, got as u64);
+        Tally::add(&run.context.observer.tally.bytes_done, got as u64);
         filled(block, got);
         at += got as u64;
         if got < wanted {

@@ -28,6 +28,26 @@ pub trait CopyObserver: Sync {
     fn ask(&self, question: &Question<'_>) -> bool;
 }
 
+/// The observer of a job and its counters. Failures are counted where they are reported.
+#[derive(Clone, Copy)]
+pub(crate) struct JobObserver<'a> {
+    pub(crate) report: &'a dyn CopyObserver,
+    pub(crate) tally: &'a Tally,
+}
+
+impl JobObserver<'_> {
+    /// Reports and counts a failure.
+    pub(crate) fn fail(&self, error: &CopyError) {
+        Tally::add(&self.tally.failures, 1);
+        self.report.failed(error);
+    }
+
+    /// Reports a message that is not a failure.
+    pub(crate) fn warn(&self, warning: &CopyError) {
+        self.report.warned(warning);
+    }
+}
+
 /// The digest of a file, as `--print-hash` prints it.
 #[derive(Debug)]
 pub struct HashLine<'a> {

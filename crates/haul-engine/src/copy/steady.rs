@@ -5,14 +5,13 @@
 //! time changes only the change time, which also changes with a new mode, owner or link. In this
 //! case the bytes are compared.
 
+use super::context::CopyContext;
 use super::error::CopyError;
-use super::file::FileMove;
-use super::job::Job;
-use super::pipeline::{self, Moved, changed, interrupted};
+use super::file::{FileJob, Moved};
 use haul_model::{ByteOffset, Level};
 use haul_sys::open::reopen_source;
-use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{Contents, FileKind, Follow, direct, transfer};
+use haul_sys::stat::stat_fd;
+use haul_sys::{Contents, FileKind, direct, transfer};
 use std::os::fd::AsFd;
 
 /// Maximum number of comparisons of a source with its copy while the change time keeps changing.
@@ -27,42 +26,41 @@ const BLOCK_BYTES: usize = 1 << 20;
 ///
 /// # Errors
 /// Returns [`CopyError::SourceChanged`], or an error of reading and writing.
-pub(crate) fn check(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<(), CopyError> {
+pub(crate) fn check(context: &CopyContext<'_>, file: &FileJob<'_>, moved: &Moved) -> Result<(), CopyError> {
     if file.source_stat.kind != FileKind::Regular {
         return Ok(());
     }
     let mut last = file.source_stat;
     let mut was_same = true;
     for pass in 0..=PASSES_MAX {
-        let now = stat_fd(&file.source).map_err(|_| changed(file))?;
+        let now = stat_fd(&file.source).map_err(|_| file.changed())?;
         if now.contents_since(&file.source_stat) == Contents::Changed {
-            return Err(changed(file));
+            return Err(file.changed());
         }
         if now.ctime == last.ctime {
             return Ok(());
         }
         if pass == 0 {
-            warn_of_another_name(job, file);
+            warn_of_another_name(context, file);
         }
         if pass < PASSES_MAX {
             last = now;
-            was_same &= compare(job, file, moved)?;
+            was_same &= compare(context, file, moved)?;
         }
     }
     // Some file systems always report the present time as the change time.
-    if was_same { Ok(()) } else { Err(changed(file)) }
+    if was_same { Ok(()) } else { Err(file.changed()) }
 }
 
 /// Compares the source with its copy and copies the bytes that differ. Returns true if nothing
 /// differed.
-fn compare(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<bool, CopyError> {
+fn compare(context: &CopyContext<'_>, file: &FileJob<'_>, moved: &Moved) -> Result<bool, CopyError> {
     if !file.sink_is_regular {
         // Data written to a pipe or a device cannot be read back.
-        return Err(changed(file));
+        return Err(file.changed());
     }
-    let plan = pipeline::plan(job, file);
-    let is_vouched_for =
-        moved.hash.is_some() || moved.level > Level::Received || file.settle.logged.is_some();
+    let plan = file.plan(context.moving);
+    let is_vouched_for = moved.hash.is_some() || moved.level > Level::Received || file.logged.is_some();
     let read_failed = |path, at, source| CopyError::ReadFailed { path, at: ByteOffset(at), source };
     let own = reopen_source(&file.sink, false);
     // The umask can deny read access to a new file even to its creator. The descriptor that created
@@ -74,8 +72,8 @@ fn compare(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<bool, CopyEr
     let [mut here, mut there] = [(); 2].map(|()| vec![0; BLOCK_BYTES]);
     let (mut at, mut is_same) = (0, true);
     while at < moved.bytes {
-        if job.pool.stopping() {
-            return Err(interrupted(file));
+        if context.is_stopping() {
+            return Err(file.interrupted());
         }
         let wanted = usize::try_from(moved.bytes - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
         let [from, to] = [plan.in_source(ByteOffset(at)).0, plan.in_sink(ByteOffset(at)).0];
@@ -84,11 +82,11 @@ fn compare(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<bool, CopyEr
         let back = transfer::read_at(sink, to, &mut there[..wanted])
             .map_err(|source| read_failed(file.sink_path(), to, source))?;
         if got < wanted {
-            return Err(changed(file));
+            return Err(file.changed());
         }
         if here[..got] != there[..back] {
             if is_vouched_for {
-                return Err(changed(file));
+                return Err(file.changed());
             }
             is_same = false;
             let failed =
@@ -102,13 +100,9 @@ fn compare(job: &Job<'_>, file: &FileMove, moved: &Moved) -> Result<bool, CopyEr
 
 /// Warns that the path of a source now names another file, in jobs that record paths: in a waybill
 /// or a log. The copy has the bytes of the file that was opened.
-fn warn_of_another_name(job: &Job<'_>, file: &FileMove) {
-    let moving = &job.settings.moving;
-    if moving.receipt.is_none() && moving.log.is_none() {
-        return;
-    }
-    match stat_at(file.parent.source(), &*file.source_name, Follow::Yes) {
-        Ok(now) if now.identity() == file.source_stat.identity() => {}
-        _ => job.report.warned(&CopyError::SourceReplaced { path: file.source_path() }),
+fn warn_of_another_name(context: &CopyContext<'_>, file: &FileJob<'_>) {
+    let records_paths = context.moving.receipt.is_some() || context.log.is_some();
+    if records_paths && !file.finish.has_source_name(file) {
+        context.observer.warn(&CopyError::SourceReplaced { path: file.source_path() });
     }
 }

@@ -232,7 +232,13 @@ impl<'a> CrossDeviceMove<'a> {
                 moves: true,
                 ..CopyRules::default()
             },
-            moving: Moving { verify: Verify::ReadBack, sync_each, ..self.settings.moving.clone() },
+            moving: Moving {
+                verify: Verify::ReadBack,
+                removes_source: true,
+                sync_each,
+                ..self.settings.moving.clone()
+            },
+            log: None,
             print: Print::default(),
         };
         copy::copy_after(&self.link_table, &settings, job.report, job.tally, job.stop)

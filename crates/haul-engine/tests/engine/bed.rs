@@ -216,6 +216,7 @@ pub(crate) fn onto(source: &Path, sink: &Path, rules: CopyRules, moving: &Moving
         place: None,
         rules,
         moving: moving.clone(),
+        log: None,
         print: Print { hash: true, stats: true, source_name: true },
     }
 }

@@ -74,9 +74,10 @@ fn shared_part_has_its_bytes_and_keeps_the_rest_of_the_sink() {
                     length: part.length.map(ByteLen),
                     sink_offset: part.sink_offset.map(ByteOffset),
                     verify,
+                    reflink,
                     ..plain()
                 };
-                let told = run(&onto(&source, &sink, CopyRules { reflink, ..CopyRules::default() }, &moving));
+                let told = run(&onto(&source, &sink, CopyRules::default(), &moving));
                 let name = format!("{kind:?} {reflink:?} {verify:?} {part:?}");
                 if reflink == Reflink::Always && !can_be_shared(&part) {
                     assert_eq!(told.outcome.failures, 1, "{name}");
@@ -109,8 +110,8 @@ fn verified_copy_is_written_and_required_clone_is_reported() {
             (Reflink::Never, Verify::Reread, Level::Reread, 0),
         ] {
             let _ = fs::remove_file(&sink);
-            let moving = Moving { verify, ..plain() };
-            let told = run(&onto(&source, &sink, CopyRules { reflink, ..CopyRules::default() }, &moving));
+            let moving = Moving { verify, reflink, ..plain() };
+            let told = run(&onto(&source, &sink, CopyRules::default(), &moving));
             let name = format!("{kind:?} {reflink:?} {verify:?}");
             assert_eq!((told.failed.len(), told.warned.len()), (0, warnings), "{name}: {:?}", told.warned);
             assert!(told.warned.iter().all(|line| line.contains("shares its blocks")), "{:?}", told.warned);
@@ -128,11 +129,11 @@ fn listed_parts_are_shared_at_their_offsets() {
         let (source, sink) = (place.path("source"), place.path("sink"));
         let bytes = place.noise("source", 30 * BLOCK + 9);
         let ranges = vec![(8 * BLOCK, 16 * BLOCK), (0, 8 * BLOCK), (16 * BLOCK, 30 * BLOCK + 9)];
-        let rules = CopyRules { reflink: Reflink::Always, ..CopyRules::default() };
+        let moving = Moving { reflink: Reflink::Always, ..plain() };
         let item = BatchItem { source: source.into(), sink: sink.clone().into(), ranges, backup: None };
         let settings = CopySettings {
             operands: Operands::Batch(Batch::new(vec![item].into_iter())),
-            ..onto("".as_ref(), "".as_ref(), rules, &plain())
+            ..onto("".as_ref(), "".as_ref(), CopyRules::default(), &moving)
         };
         run(&settings).is_fine();
         assert!(fs::read(&sink).unwrap() == bytes, "{kind:?}");

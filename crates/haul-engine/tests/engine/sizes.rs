@@ -61,8 +61,8 @@ fn skipped_zeros_do_not_expose_old_sink_bytes() {
     for sparse in [SparseRule::Auto, SparseRule::Always, SparseRule::Never] {
         for (name, moving) in each() {
             fs::write(&sink, noise(4 * OBJECT, 2)).unwrap();
-            let rules = CopyRules { sparse, ..CopyRules::default() };
-            run(&onto(&source, &sink, rules, &moving)).is_fine();
+            let moving = haul_engine::copy::Moving { sparse, ..moving };
+            run(&onto(&source, &sink, CopyRules::default(), &moving)).is_fine();
             assert!(fs::read(&sink).unwrap() == bytes, "{sparse:?}, {name}");
         }
     }

@@ -147,7 +147,8 @@ fn sparse_always_creates_holes_and_sparse_never_fills_them() {
     for (name, moving) in each() {
         let copy = |source: &Path, sparse| {
             let _ = fs::remove_file(&sink);
-            run(&onto(source, &sink, CopyRules { sparse, ..CopyRules::default() }, &moving)).is_fine();
+            let moving = Moving { sparse, ..moving.clone() };
+            run(&onto(source, &sink, CopyRules::default(), &moving)).is_fine();
             check_bytes(&sink, &holes, &name);
             allocated(&sink)
         };
@@ -170,7 +171,8 @@ fn trailing_hole_keeps_the_file_length() {
         for (name, moving) in each() {
             for sparse in [SparseRule::Auto, SparseRule::Always] {
                 let _ = fs::remove_file(&sink);
-                run(&onto(&source, &sink, CopyRules { sparse, ..CopyRules::default() }, &moving)).is_fine();
+                let moving = Moving { sparse, ..moving.clone() };
+                run(&onto(&source, &sink, CopyRules::default(), &moving)).is_fine();
                 assert_eq!(fs::metadata(&sink).unwrap().len(), len, "{sparse:?}, {name}");
             }
         }

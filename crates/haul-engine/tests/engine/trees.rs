@@ -69,7 +69,8 @@ proptest! {
         let place = Place::new();
         let (source, sink) = (place.path("source"), place.path("sink"));
         tree_for(&moving, &place).build(&source, seed).unwrap();
-        let told = run(&onto(&source, &sink, CopyRules { sparse, ..archive() }, &moving));
+        let moving = Moving { sparse, ..moving };
+        let told = run(&onto(&source, &sink, archive(), &moving));
         told.is_fine();
         let [before, after] = [&source, &sink].map(|root| Snapshot::take(root).unwrap());
         before.assert_same(&after, Facets::ARCHIVE);

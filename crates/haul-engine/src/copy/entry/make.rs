@@ -1,15 +1,15 @@
 //! Creation of links, named pipes and devices, and the first step of a directory.
 
-use super::enter::{DirectoryFacts, NewDirectory, is_within};
+use super::regular;
 use super::same::named_in;
-use super::{EntryOutcome, Sink, Task, regular};
+use super::task::{EntryOutcome, Sink, Task};
 use crate::copy::contexts;
+use crate::copy::directory::{DirectoryFacts, NewDirectory};
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::links::{Earlier, FirstSink, KnownDirectory, Linked, NamedIn};
-use crate::copy::metadata;
 use crate::copy::quote::quote;
-use crate::copy::receipt;
-use crate::copy::settings::{Dereference, Make};
+use crate::copy::receipt_entries;
+use crate::copy::rules::{Dereference, Make};
 use haul_sys::open::{self, RenameMode};
 use haul_sys::{FileKind, Follow, Stat, process, stat};
 use std::ffi::{OsStr, OsString};
@@ -22,9 +22,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Maximum number of attempts to find a free temporary name for the replacement of a link.
 const ATTEMPTS: usize = 100;
 
-impl Task<'_, '_> {
+impl<'j> Task<'_, 'j> {
     /// Creates the entry at its sink. No existing file is in the way any more.
-    pub(super) fn make(&self, sink: &Sink, first: Option<FirstSink<'_>>) -> Result<EntryOutcome, CopyError> {
+    pub(super) fn make(
+        &self,
+        sink: &Sink,
+        first: Option<FirstSink<'_>>,
+    ) -> Result<EntryOutcome<'j>, CopyError> {
         let kind = self.source.kind;
         if kind == FileKind::Directory {
             return self.make_directory(sink);
@@ -51,8 +55,8 @@ impl Task<'_, '_> {
         }
         if matches!(fate, EntryOutcome::Through) && self.rules.make != Make::HardLink {
             let dest_is_link = kind == FileKind::Symlink || self.rules.make == Make::SymbolicLink;
-            metadata::settle_name(self.job, self.entry, &self.source, dest_is_link);
-            receipt::name(self.job, self.entry);
+            self.job.settle_name(self.entry, &self.source, dest_is_link);
+            receipt_entries::name(&self.job.context, self.entry);
         }
         Ok(fate)
     }
@@ -106,7 +110,7 @@ impl Task<'_, '_> {
 
     /// Creates a hard link (`-l`).
     fn make_hard_link(&self) -> Result<(), CopyError> {
-        let replace = self.rules.force || self.rules.existing == crate::copy::settings::Existing::Ask;
+        let replace = self.rules.force || self.rules.existing == crate::copy::rules::Existing::Ask;
         let source = (self.entry.parent.source(), &*self.entry.source_name);
         self.force_hard_link(source, replace).map(drop).map_err(|source| CopyError::LinkFailed {
             kind: "hard",
@@ -143,13 +147,13 @@ impl Task<'_, '_> {
             self.report_removed();
         }
         let sink = (self.entry.parent.sink(), self.sink_name());
-        if let Some(log) = self.job.settings.moving.log.as_ref().filter(|_| !is_linked) {
-            log.linked(self.job, &self.source, sink, || self.sink_path());
+        if let Some(log) = self.job.context.log.filter(|_| !is_linked) {
+            log.linked(&self.job.context.observer, &self.source, sink, || self.sink_path());
         }
         match earlier.linked(&self.entry.parent, self.sink_name()) {
             Linked::Whole => {
                 let stat = || stat::stat_at(sink.0, sink.1, Follow::No);
-                receipt::same(self.job, &self.entry.sink_path(), &earlier.path(), stat);
+                receipt_entries::same(&self.job.context, &self.entry.sink_path(), &earlier.path(), stat);
                 Ok(true)
             }
             // The waybill entry is written when the first sink is settled.
@@ -264,7 +268,7 @@ impl Task<'_, '_> {
             return Err(into_itself().into());
         }
         if is_known(named_in((self.entry.parent.sink(), self.sink_name()))) {
-            self.job.report.warned(&Refusal::DirectoryTwice(names.source.clone()).into());
+            self.job.report().warned(&Refusal::DirectoryTwice(names.source.clone()).into());
             return Ok(true);
         }
         if self.dereference != Dereference::Never {
@@ -274,11 +278,11 @@ impl Task<'_, '_> {
     }
 
     /// Creates a directory that this user can fill, whatever its final mode.
-    fn make_directory(&self, sink: &Sink) -> Result<EntryOutcome, CopyError> {
+    fn make_directory(&self, sink: &Sink) -> Result<EntryOutcome<'j>, CopyError> {
         let parent = &self.entry.parent;
         // Without followed links, only a mount leads from a directory to itself.
         let may_be_above = self.dereference == Dereference::Always || self.source.may_be_mount_root;
-        if may_be_above && is_within(self.source.identity(), parent) {
+        if may_be_above && parent.is_within(self.source.identity()) {
             return Err(Refusal::Cyclic(self.source_path()).into());
         }
         let mut was_closed = false;
@@ -315,7 +319,7 @@ impl Task<'_, '_> {
     /// were missing.
     fn reopened(&self, before: &Stat) -> Result<bool, CopyError> {
         let user = self.job.user;
-        let is_ours = self.job.settings.moving.log.is_some() && user != 0 && before.uid == user;
+        let is_ours = self.job.context.log.is_some() && user != 0 && before.uid == user;
         if !is_ours || [before, &self.source].iter().any(|end| end.mode & 0o700 == 0o700) {
             return Ok(false);
         }
@@ -354,7 +358,7 @@ impl Task<'_, '_> {
         }
         if self.rules.verbose && self.rules.moves {
             let line = format!("created directory {}", quote(&self.sink_path()));
-            self.job.report.made(OsStr::new(&line));
+            self.job.report().made(OsStr::new(&line));
         } else if self.rules.verbose {
             self.report_made(None);
         }

@@ -1,15 +1,15 @@
 //! Checks of an existing sink and rules for its replacement: `-n`, `-i`, `-u`, `-b`,
 //! `--remove-destination`.
 
-use crate::copy::age::is_as_new;
 use super::same::SelfCopy;
-use super::{Sink, Task, is_own_waybill};
+use super::task::{Sink, Task};
+use crate::copy::age::is_as_new;
 use crate::copy::backup;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::links::LinkAction;
 use crate::copy::quote::quote;
 use crate::copy::report::{Question, Tally};
-use crate::copy::settings::{Dereference, Existing, Make};
+use crate::copy::rules::{Dereference, Existing, Make};
 use haul_sys::{FileKind, Follow, Stat, open, process, stat};
 use std::ffi::OsStr;
 use std::io;
@@ -26,7 +26,7 @@ impl Task<'_, '_> {
     pub(super) fn meet(&self) -> Result<Option<Sink>, CopyError> {
         let mut sink = self.look_at_sink()?;
         if let Some(before) = sink.before {
-            if is_own_waybill(self.job, &before) {
+            if self.job.is_own_waybill(&before) {
                 return Err(Refusal::OwnWaybill(self.sink_path()).into());
             }
             if self.was_finished(&before)? {
@@ -38,7 +38,7 @@ impl Task<'_, '_> {
             }
             // A question may have waited for a long time. If a stop came meanwhile, the sink is
             // left unchanged.
-            if self.job.pool.stopping() {
+            if self.job.is_stopping() {
                 return Ok(None);
             }
             self.clear(&before, &mut sink)?;
@@ -50,15 +50,15 @@ impl Task<'_, '_> {
     /// Returns true if an earlier run of this job finished the sink. Other names of the source are
     /// still linked to it.
     fn was_finished(&self, before: &Stat) -> Result<bool, CopyError> {
-        let Some(log) = &self.job.settings.moving.log else { return Ok(false) };
+        let Some(log) = self.job.context.log else { return Ok(false) };
         let open = || self.open_both(before);
-        if !log.is_finished(self.job, (before, &self.source), open, || self.sink_path()) {
+        if !log.is_finished(&self.job.context.observer, (before, &self.source), open, || self.sink_path()) {
             return Ok(false);
         }
         if self.keeps_links() {
             self.link_or_remember(before)?;
         }
-        let tally = self.job.tally;
+        let tally = self.job.tally();
         Tally::add(&tally.bytes_done, self.source.size);
         Tally::add(&tally.bytes_kept, self.source.size);
         Tally::add(&tally.files_kept, 1);
@@ -201,7 +201,7 @@ impl Task<'_, '_> {
             .rules
             .backup
             .as_ref()
-            .is_some_and(|backup| backup.method == crate::copy::settings::BackupMethod::Numbered);
+            .is_some_and(|backup| backup.method == crate::copy::rules::BackupMethod::Numbered);
         if !to_directory && self.sinks_collide() && !numbered && self.was_made_before(before) {
             let (source_path, sink) = ends();
             return Err(Refusal::JustCreated { sink, source_path }.into());
@@ -289,7 +289,7 @@ impl Task<'_, '_> {
     fn report_skipped(&self) {
         if self.rules.debug {
             let line = format!("skipped {}", quote(&self.sink_path()));
-            self.job.report.made(OsStr::new(&line));
+            self.job.report().made(OsStr::new(&line));
         }
     }
 
@@ -307,7 +307,7 @@ impl Task<'_, '_> {
                 format!("unwritable {name} (mode {mode:04o}, {letters}); try anyway? ")
             }
         };
-        self.job.report.ask(&Question { text: OsStr::new(&text) })
+        self.job.report().ask(&Question { text: OsStr::new(&text) })
     }
 }
 

@@ -1,10 +1,10 @@
 //! Detection of a source and a sink that are the same file, and of the cases in which the copy is
 //! harmless.
 
-use super::Task;
+use super::task::Task;
 use crate::copy::backup::split;
 use crate::copy::links::NamedIn;
-use crate::copy::settings::{Dereference, Make};
+use crate::copy::rules::{Dereference, Make};
 use haul_sys::{FileKind, Follow, Stat, stat};
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;

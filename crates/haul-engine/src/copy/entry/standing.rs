@@ -1,8 +1,7 @@
 //! Existing regular files at the sink: those that need no write, and those that must not be
 //! overwritten.
 
-use super::regular::keeps_bytes;
-use super::{Sink, Task};
+use super::task::{Sink, Task};
 use crate::copy::age::is_same_time;
 use crate::copy::error::{CopyError, Refusal};
 use crate::copy::links::WriteTurn;
@@ -15,9 +14,9 @@ use std::os::fd::OwnedFd;
 /// Refuses to overwrite verified or recorded bytes of one source with those of another, through
 /// another name of the sink.
 pub(super) fn refuse_second_writer(task: &Task<'_, '_>, standing: &Stat) -> Result<(), CopyError> {
-    let moving = &task.job.settings.moving;
+    let moving = task.job.context.moving;
     let is_vouched_for = moving.receipt.is_some() || moving.verify != Verify::No;
-    if !is_vouched_for || standing.kind != FileKind::Regular || keeps_bytes(task) {
+    if !is_vouched_for || standing.kind != FileKind::Regular || task.keeps_bytes() {
         return Ok(());
     }
     let is_link = || {
@@ -45,11 +44,11 @@ pub(super) fn complete(
     sink: &Sink,
     (source, source_stat): (&OwnedFd, &Stat),
 ) -> Result<Option<(OwnedFd, WriteTurn)>, CopyError> {
-    let moving = &task.job.settings.moving;
-    let (Some(log), Some(before)) = (&moving.log, sink.before.filter(|_| !sink.is_new)) else {
+    let moving = task.job.context.moving;
+    let (Some(log), Some(before)) = (task.job.context.log, sink.before.filter(|_| !sink.is_new)) else {
         return Ok(None);
     };
-    let is_alone = task.entry.ranges.is_none() && !keeps_bytes(task);
+    let is_alone = task.entry.ranges.is_none() && !task.keeps_bytes();
     let is_seen_alike = looks_finished(source_stat, &before) && moving.verify == Verify::No;
     if !is_alone || !is_seen_alike || source_stat.size > moving.receipt_object().bytes() {
         return Ok(None);
@@ -67,7 +66,9 @@ pub(super) fn complete(
     let (turn, _) = task.job.memory.write_alone(before.identity());
     let standing = stat::stat_fd(&fd).map_err(task.cannot("fstat"))?;
     let is_it = standing.identity() == before.identity() && looks_finished(source_stat, &standing);
-    let is_whole = || log.is_whole(task.job, (source, source_stat), (&fd, &standing), || task.sink_path());
+    let is_whole = || {
+        log.is_whole(&task.job.context.observer, (source, source_stat), (&fd, &standing), || task.sink_path())
+    };
     Ok((is_it && is_whole().map_err(task.cannot("compare"))?).then_some((fd, turn)))
 }
 

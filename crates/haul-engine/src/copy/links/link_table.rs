@@ -1,7 +1,6 @@
 //! Names of one inode: the first is copied, the others become links to the copy.
 
-use super::Identity;
-use crate::copy::directory::Directory;
+use crate::copy::directory::{Directory, Identity};
 use haul_sys::Stat;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! Set of sinks being written. Two names may lead to one file, and its bytes must come from one
 //! source at a time.
 
-use super::Identity;
+use crate::copy::directory::Identity;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashSet;
 use std::sync::Arc;

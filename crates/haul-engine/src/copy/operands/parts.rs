@@ -1,29 +1,18 @@
 //! Ranges of one line of a batch. Each range is an operand of its own, started when the previous
 //! one is settled.
 
-use super::OperandWalk;
-use super::{lines_end, offer};
+use super::offer;
 use crate::copy::descriptors::Opened;
-use crate::copy::entry::{self, OperandNames, OperandSettle, Ranges};
+use crate::copy::directory::OperandSettle;
+use crate::copy::entry;
 use crate::copy::file::Part;
 use crate::copy::job::Job;
-use crate::copy::lane::Lane;
-use crate::copy::settings::BatchItem;
+use crate::copy::operand_walk::{LaterParts, OperandWalk};
+use crate::copy::rules::BatchItem;
+use crate::copy::tree_worker::TreeWorker;
 use haul_model::{ByteLen, ByteOffset};
 use parking_lot::Mutex;
 use std::sync::Arc;
-
-/// The ranges of a line that are not started yet.
-#[derive(Debug)]
-pub(crate) struct LaterParts {
-    pub(super) item: BatchItem,
-    pub(super) next: usize,
-    pub(super) ranges: Arc<Ranges>,
-    pub(super) names: Arc<OperandNames>,
-    pub(super) target: Opened,
-    /// The later lines, if they wait for this one.
-    pub(super) after: Option<Box<OperandWalk>>,
-}
 
 /// Returns one range of a line.
 pub(super) fn part(item: &BatchItem, number: usize) -> Option<Part> {
@@ -32,10 +21,10 @@ pub(super) fn part(item: &BatchItem, number: usize) -> Option<Part> {
 }
 
 /// Copies the next range. The later ranges wait until it has finished.
-pub(super) fn take(job: &Job<'_>, lane: &mut Lane, mut parts: LaterParts) {
+pub(super) fn take<'j>(job: &'j Job<'j>, worker: &mut TreeWorker<'_, 'j>, mut parts: LaterParts) {
     let Some(part) = part(&parts.item, parts.next).filter(|_| parts.ranges.can_continue()) else {
-        lines_end(job, parts.names.index);
-        return offer(job, parts.after.map(|after| *after));
+        job.line_ended(parts.names.index);
+        return offer(worker.pool(), parts.after.map(|after| *after));
     };
     parts.next += 1;
     let is_last = parts.next == parts.item.ranges.len();
@@ -45,7 +34,7 @@ pub(super) fn take(job: &Job<'_>, lane: &mut Lane, mut parts: LaterParts) {
         if is_last { parts.after.map(|after| *after) } else { Some(OperandWalk::Parts(Box::new(parts))) };
     let settle = OperandSettle { names, parents: Vec::new(), next: Mutex::new(next) };
     target.expect(1);
-    job.tally.expect(1);
+    job.tally().expect(1);
     let parent = Opened::operand(&target, settle);
-    entry::copy_range(job, lane, (&ranges, source), &parent, (part, is_last));
+    entry::copy_range(job, worker, (&ranges, source), &parent, (part, is_last));
 }

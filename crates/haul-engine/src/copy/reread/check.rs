@@ -1,14 +1,13 @@
 //! Verification of one object: write back, drop from the page cache, re-read, compare, and rewrite
 //! if the object differs.
 
+use super::CHECK_DIGEST;
 use super::queue::{Check, CheckSelection, PendingReread, Step};
-use super::{CHECK_DIGEST, warn_cached};
+use crate::copy::blocks::Blocks;
 use crate::copy::error::CopyError;
-use crate::copy::file::SharedFile;
-use crate::copy::lane::Lane;
-use crate::copy::pipeline::{Run, changed, finish, interrupted};
 use crate::copy::report::Tally;
-use crate::copy::settle;
+use crate::copy::run::Run;
+use crate::copy::shared_file::SharedFile;
 use crate::uncached::{self, DropRetries, ReadPath, widened};
 use haul_digest::{Digest, Hasher};
 use haul_model::{ByteOffset, ByteRange};
@@ -34,9 +33,9 @@ impl Run<'_> {
     ///
     /// # Errors
     /// See [`Run::step`].
-    pub(crate) fn prove(&self, lane: &mut Lane, selection: CheckSelection) -> Result<(), CopyError> {
+    pub(crate) fn prove(&self, blocks: &mut Blocks, selection: CheckSelection) -> Result<(), CopyError> {
         while let Some(step) = self.delivery.verification.next(selection) {
-            self.step(lane, step)?;
+            self.step(blocks, step)?;
         }
         Ok(())
     }
@@ -58,16 +57,16 @@ impl Run<'_> {
     /// Returns an error if the device could not store the object, returns wrong bytes after every
     /// rewrite, or cannot be read. Also returns an error if the source cannot be read again or has
     /// changed, or if the job was stopped.
-    pub(crate) fn step(&self, lane: &mut Lane, step: Step) -> Result<bool, CopyError> {
-        if self.job.pool.stopping() {
-            return Err(interrupted(self.file));
+    pub(crate) fn step(&self, blocks: &mut Blocks, step: Step) -> Result<bool, CopyError> {
+        if self.context.is_stopping() {
+            return Err(self.file.interrupted());
         }
         match step {
             Step::Ask(check) => {
                 self.delivery.verification.asked(self.ask(check)?);
                 Ok(false)
             }
-            Step::Compare(asked) => self.compare_or_mend(lane, asked).map(|()| true),
+            Step::Compare(asked) => self.compare_or_mend(blocks, asked).map(|()| true),
         }
     }
 
@@ -77,7 +76,7 @@ impl Run<'_> {
     /// Returns the error of fdatasync(2).
     pub(crate) fn sync(&self) -> Result<(), CopyError> {
         cache::sync_data(&self.file.sink).map_err(|source| {
-            self.file.settle.sync_failed();
+            self.file.sync_failed();
             CopyError::Failed { doing: "error syncing", path: self.file.sink_path(), source }
         })
     }
@@ -97,28 +96,28 @@ impl Run<'_> {
         let retries = if is_no_use { DropRetries::None } else { DropRetries::Some };
         let cleared = uncached::clear(&self.file.sink, range, retries);
         cleared.map_err(|source| {
-            self.file.settle.sync_failed();
+            self.file.sync_failed();
             self.write_failed(range.start.0, source)
         })
     }
 
-    fn compare_or_mend(&self, lane: &mut Lane, asked: PendingReread) -> Result<(), CopyError> {
+    fn compare_or_mend(&self, blocks: &mut Blocks, asked: PendingReread) -> Result<(), CopyError> {
         let PendingReread { check, mut path } = asked;
-        let mut told = self.sink_matches_source(lane, check);
+        let mut told = self.sink_matches_source(blocks, check);
         let mut rewrites = 0;
         while !matches!(told, Ok(true)) {
             // Data that came through a pipe cannot be read again.
             let can_mend = rewrites < REWRITES_MAX && self.plan.route() != Route::Stream;
-            if self.job.pool.stopping() {
-                return Err(interrupted(self.file));
+            if self.context.is_stopping() {
+                return Err(self.file.interrupted());
             }
             if !can_mend {
                 return Err(told.err().unwrap_or_else(|| self.not_mended(check, rewrites)));
             }
             rewrites += 1;
-            told = if self.write_again(lane, check)? {
+            told = if self.write_again(blocks, check)? {
                 path = self.clear(self.sink_range(check.range))?;
-                self.sink_matches_source(lane, check)
+                self.sink_matches_source(blocks, check)
             } else {
                 Err(self.unsteady(check))
             };
@@ -127,37 +126,37 @@ impl Run<'_> {
     }
 
     fn proved(&self, check: Check, path: ReadPath, rewrites: u32) -> Result<(), CopyError> {
-        let tally = self.job.tally;
+        let tally = self.context.observer.tally;
         let counter = if path == ReadPath::Device { &tally.bytes_reread } else { &tally.bytes_read_back };
         Tally::add(counter, check.range.len());
         self.delivery.verification.proved(check.range, path);
         self.log(check.range)?;
         if let ReadPath::Cache(why) = path {
-            warn_cached(self.job, self.file, why);
+            self.context.proof.warn_cached(&self.context.observer, self.file, why);
         }
         if rewrites > 0 {
             Tally::add(&tally.objects_mended, 1);
             let range = self.sink_range(check.range);
-            self.job.report.warned(&CopyError::Mended { sink: self.file.sink_path(), range, rewrites });
+            self.context.observer.warn(&CopyError::Mended { sink: self.file.sink_path(), range, rewrites });
         }
         Ok(())
     }
 
     /// Returns true if the sink returns the bytes that were read from the source.
-    fn sink_matches_source(&self, lane: &mut Lane, check: Check) -> Result<bool, CopyError> {
-        Ok(self.sink_digest(lane, check.range)? == check.digest)
+    fn sink_matches_source(&self, blocks: &mut Blocks, check: Check) -> Result<bool, CopyError> {
+        Ok(self.sink_digest(blocks, check.range)? == check.digest)
     }
 
     /// Reads an object of the source again, past the page cache, and writes every byte, including
     /// zeros. Returns `false` if the unchanged source returns other bytes than before.
-    fn write_again(&self, lane: &mut Lane, check: Check) -> Result<bool, CopyError> {
+    fn write_again(&self, blocks: &mut Blocks, check: Check) -> Result<bool, CopyError> {
         // Pages that stay in the cache are read from there; their digest shows whether they are
         // right.
         let from = self.source_range(check.range);
         let _ = cache::advise(&self.file.source, widened(from, FOLIO_BYTES_MAX), Advice::DontNeed);
         let mut hasher = Hasher::new(CHECK_DIGEST);
         let mut at = check.range.start.0;
-        let block = lane.block().map_err(|source| self.read_failed(at, source))?;
+        let block = blocks.one().map_err(|source| self.read_failed(at, source))?;
         while at < check.range.end.0 {
             let wanted = usize::try_from(check.range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
             let got = self.read(at, &mut block[..], wanted)?;
@@ -168,8 +167,8 @@ impl Run<'_> {
             self.delivery.put_dense(self.file, self.plan.in_sink(ByteOffset(at)), &block[..got])?;
             at += got as u64;
         }
-        if settle::source_was_replaced(self.file) {
-            return Err(changed(self.file));
+        if self.file.source_was_replaced() {
+            return Err(self.file.changed());
         }
         self.sync()?;
         Ok(hasher.finish() == check.digest)
@@ -185,16 +184,23 @@ impl Run<'_> {
     }
 }
 
-/// Verifies objects of a shared file, whichever worker wrote them.
-pub(crate) fn prove_objects(run: &Run<'_>, lane: &mut Lane, shared: &SharedFile, selection: CheckSelection) {
+/// Verifies objects of a shared file, whichever worker wrote them. Returns the number of objects
+/// that have finished.
+#[must_use]
+pub(crate) fn prove_objects(
+    run: &Run<'_>,
+    blocks: &mut Blocks,
+    shared: &SharedFile<'_>,
+    selection: CheckSelection,
+) -> u64 {
+    let mut finished = 0;
     while let Some(step) = shared.delivery.verification.next(selection) {
         let is_finished = shared.is_broken()
-            || run.step(lane, step).unwrap_or_else(|error| {
+            || run.step(blocks, step).unwrap_or_else(|error| {
                 shared.record_failure(error);
                 true
             });
-        if is_finished {
-            finish(run.job, shared, 1);
-        }
+        finished += u64::from(is_finished);
     }
+    finished
 }

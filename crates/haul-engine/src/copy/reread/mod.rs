@@ -17,14 +17,14 @@ mod queue;
 mod stream_range;
 
 pub(crate) use check::prove_objects;
-pub(crate) use held::{UnverifiedFile, prove_rest, settle_held};
+pub(crate) use held::HeldFiles;
 pub(crate) use queue::{CheckSelection, FileVerification};
 pub(crate) use stream_range::StreamRange;
 
 use super::digesting;
 use super::error::CopyError;
-use super::file::FileMove;
-use super::job::Job;
+use super::file::FileJob;
+use super::report::JobObserver;
 use super::settings::{HashForm, Moving, Verify};
 use crate::hybrid::HybridThreshold;
 use haul_digest::Algorithm;
@@ -95,7 +95,7 @@ impl Proof {
     }
 
     /// Returns the verification method of a file.
-    pub(crate) fn method(&self, verify: Verify, file: &FileMove, plan: &Plan) -> Method {
+    pub(crate) fn method(&self, verify: Verify, file: &FileJob<'_>, plan: &Plan) -> Method {
         let has_copy = file.sink_is_regular;
         match verify {
             Verify::No => Method::Nothing,
@@ -117,7 +117,7 @@ impl Proof {
     /// Returns true if the file is below the size threshold of FIVER-Hybrid, which is the free
     /// memory. The re-read of a smaller file would be served from memory. A stream of unknown
     /// length may not fit.
-    fn fits_in_memory(&self, file: &FileMove, plan: &Plan) -> bool {
+    fn fits_in_memory(&self, file: &FileJob<'_>, plan: &Plan) -> bool {
         if plan.route() == Route::Stream && file.source_stat.size == 0 {
             return false;
         }
@@ -128,27 +128,28 @@ impl Proof {
     pub(crate) fn moving<'m>(&'m self, asked: &'m Moving, method: Method) -> &'m Moving {
         if method == Method::Journey && !digesting::is_any(asked) { &self.journey } else { asked }
     }
-}
 
-/// Reports once per job that a file was not verified as far as requested, with the reason.
-fn warn_once(job: &Job<'_>, told: &AtomicBool, file: &FileMove, why: &'static str) {
-    if !told.swap(true, Ordering::Relaxed) {
-        job.report.warned(&CopyError::NotReread { sink: file.sink_path(), why });
+    /// Reports that a sink shares the blocks of its source: nothing was written that could be
+    /// re-read.
+    pub(crate) fn warn_cloned(&self, observer: &JobObserver<'_>, file: &FileJob<'_>) {
+        let why = "it shares its blocks with its source, so no data was written";
+        warn_once(observer, &self.clone_warning_printed, file, why);
+    }
+
+    /// Reports that a sink is not a regular file.
+    pub(crate) fn warn_special(&self, observer: &JobObserver<'_>, file: &FileJob<'_>) {
+        warn_once(observer, &self.special_warning_printed, file, "it is not a regular file");
+    }
+
+    /// Reports that a copy was read back, but not from the device.
+    fn warn_cached(&self, observer: &JobObserver<'_>, file: &FileJob<'_>, why: &'static str) {
+        warn_once(observer, &self.cache_warning_printed, file, why);
     }
 }
 
-/// Reports that a sink shares the blocks of its source: nothing was written that could be re-read.
-pub(crate) fn warn_cloned(job: &Job<'_>, file: &FileMove) {
-    let why = "it shares its blocks with its source, so no data was written";
-    warn_once(job, &job.proof.clone_warning_printed, file, why);
-}
-
-/// Reports that a sink is not a regular file.
-pub(crate) fn warn_special(job: &Job<'_>, file: &FileMove) {
-    warn_once(job, &job.proof.special_warning_printed, file, "it is not a regular file");
-}
-
-/// Reports that a copy was read back, but not from the device.
-fn warn_cached(job: &Job<'_>, file: &FileMove, why: &'static str) {
-    warn_once(job, &job.proof.cache_warning_printed, file, why);
+/// Reports once per job that a file was not verified as far as requested, with the reason.
+fn warn_once(observer: &JobObserver<'_>, printed: &AtomicBool, file: &FileJob<'_>, why: &'static str) {
+    if !printed.swap(true, Ordering::Relaxed) {
+        observer.warn(&CopyError::NotReread { sink: file.sink_path(), why });
+    }
 }

@@ -1,7 +1,7 @@
 //! Streams, whose objects are unknown until they are read.
 
 use super::{CHECK_DIGEST, Method};
-use crate::copy::pipeline::Run;
+use crate::copy::run::Run;
 use haul_digest::Hasher;
 use haul_model::ByteRange;
 

@@ -1,63 +1,20 @@
-//! A file whose objects are logged, and the meaning of an earlier run for each object.
+//! The meaning of an earlier run for each object of a file whose objects are logged.
 
+use super::logged::Logged;
 use super::{JobLog, sample, writeback};
 use crate::copy::error::CopyError;
-use crate::copy::file::{FileMove, SinkState};
-use crate::copy::job::Job;
+use crate::copy::file::{FileJob, SinkState};
+use crate::copy::report::JobObserver;
 use crate::log::{LogError, ResumeCheck};
 use haul_log::objects::{FileKey, Identity, ObjectSet, SourceVersion, Subject};
-use haul_model::{ByteRange, Moment, Object, ObjectIndex, RelPath};
+use haul_model::{ByteRange, Moment, Object, RelPath};
 use haul_plan::{Plan, Route};
-use haul_sys::cache::{self, Advice};
 use haul_sys::{FileKind, Stat, sparse, stat};
-use parking_lot::{Mutex, MutexGuard};
-use std::ffi::{OsStr, OsString};
-use std::io;
-use std::os::fd::OwnedFd;
+use parking_lot::Mutex;
+use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// A file in progress whose objects are logged.
-#[derive(Debug)]
-pub(crate) struct Logged {
-    /// Number of the file in this run.
-    pub(super) number: u64,
-    pub(super) key: FileKey,
-    /// The sink, kept open until all of its objects are durable.
-    pub(super) sink: OwnedFd,
-    /// Device number of its file system.
-    pub(super) dev: u64,
-    /// The sink, opened a second time to wait for its write-back.
-    pub(super) again: Option<Arc<OwnedFd>>,
-    path: OsString,
-    pub(super) source_stat: Stat,
-    /// Objects that an earlier run logged.
-    known: ObjectSet,
-    /// Size of the existing sink. Objects behind it need no comparison.
-    existing_bytes: u64,
-    /// True if the device may lack existing bytes that are not logged.
-    may_lack: bool,
-    /// True if the record says that the file was finished.
-    was_claimed: bool,
-    /// True if the log was trusted for an object without a check.
-    keeps_some: AtomicBool,
-    /// True if a comparison found an object at the sink.
-    pub(crate) compared_some: AtomicBool,
-    durability: Mutex<Durability>,
-}
-
-/// State of a file with regard to its syncs.
-#[derive(Debug, Default)]
-struct Durability {
-    /// Error that prevented an object from becoming durable; the code that reports it takes it.
-    failure: Option<io::Error>,
-    /// True if a sync failed. The kernel reports a lost write once, so no sync proves anything
-    /// about the file from then on, not even one that runs at the same time.
-    has_failed: bool,
-    /// True if all objects of the finished file are durable, unless another sync still fails.
-    has_ended: bool,
-}
 
 /// Action for an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,8 +42,8 @@ impl JobLog {
     /// sink cannot be prepared. Nothing was written then.
     pub(crate) fn open(
         &self,
-        job: &Job<'_>,
-        file: &FileMove,
+        observer: &JobObserver<'_>,
+        file: &FileJob<'_>,
         plan: &Plan,
     ) -> Result<Option<Arc<Logged>>, CopyError> {
         let is_resumed = file.sink_state == SinkState::Resumed;
@@ -104,7 +61,7 @@ impl JobLog {
         let (key, known) = match opened {
             Some(Ok(opened)) => opened,
             Some(Err(LogError::TooManyObjects(error))) => {
-                self.unwritten(job, error.into());
+                self.unwritten(observer, error.into());
                 return self.unlogged(file);
             }
             Some(Err(source)) => {
@@ -133,7 +90,7 @@ impl JobLog {
     }
 
     /// Empties the sink of a file that cannot be logged: its present contents are useless.
-    fn unlogged(&self, file: &FileMove) -> Result<Option<Arc<Logged>>, CopyError> {
+    fn unlogged(&self, file: &FileJob<'_>) -> Result<Option<Arc<Logged>>, CopyError> {
         if file.sink_state == SinkState::Resumed {
             file.touch()?;
             let failed = |source| CopyError::Cannot { action: "resume", path: file.sink_path(), source };
@@ -148,7 +105,7 @@ impl JobLog {
     /// now. Entries that are not trusted are revoked.
     fn trusted(
         &self,
-        file: &FileMove,
+        file: &FileJob<'_>,
         (sink, key): (&Stat, FileKey),
         plan: &Plan,
         known: ObjectSet,
@@ -166,7 +123,7 @@ impl JobLog {
         Ok(ObjectSet::default())
     }
 
-    fn revoke(&self, key: FileKey, file: &FileMove) -> Result<(), CopyError> {
+    fn revoke(&self, key: FileKey, file: &FileJob<'_>) -> Result<(), CopyError> {
         self.log_writer
             .revoke(key)
             .map_err(|source| CopyError::NotRevoked { path: file.sink_path(), source: Box::new(source) })
@@ -210,84 +167,26 @@ impl JobLog {
     /// file cannot become complete in this run then.
     pub(crate) fn differs(
         &self,
-        job: &Job<'_>,
-        (file, logged): (&FileMove, &Logged),
+        observer: &JobObserver<'_>,
+        (file, logged): (&FileJob<'_>, &Logged),
         object_action: ObjectAction,
     ) -> Result<(), CopyError> {
         if matches!(object_action, ObjectAction::Prove | ObjectAction::Sample(_)) {
-            self.distrust(job, file.sink_path());
+            self.distrust(observer, file.sink_path());
             self.revoke(logged.key, file)?;
             if logged.keeps_some.load(Ordering::SeqCst) {
                 return Err(CopyError::LogFalse { path: file.sink_path() });
             }
         } else if logged.was_claimed {
-            self.distrust(job, file.sink_path());
+            self.distrust(observer, file.sink_path());
         }
         Ok(())
     }
 }
 
-impl Logged {
-    fn is_sampled(&self, object: ObjectIndex) -> bool {
-        let is_first = self.known.iter().next() == Some(object);
-        is_first || sample::is_sampled(sample::number_of(&self.source_stat, object.0))
-    }
-
-    /// Records that a sync failed, and that the caller reports it.
-    pub(crate) fn mark_failed(&self) {
-        self.durability().has_failed = true;
-        // The kernel may keep bytes that the device lacks in clean pages. Without them a later run
-        // compares what the device has. An error is ignored, because the file fails anyway.
-        let _ = cache::advise_all(&self.sink, Advice::DontNeed);
-    }
-
-    /// Records that a sync failed. The file will be marked as unfinished. Returns the error if the
-    /// file has ended already, so that the caller reports it.
-    pub(super) fn fail(&self, source: io::Error) -> Option<CopyError> {
-        self.mark_failed();
-        let mut durability = self.durability();
-        durability.failure.get_or_insert(source);
-        let source = if durability.has_ended { durability.failure.take() } else { None };
-        source.map(|source| self.sync_failed(source))
-    }
-
-    /// Returns true if a sync failed.
-    pub(crate) fn has_failed(&self) -> bool {
-        self.durability().has_failed
-    }
-
-    /// Calls `record` unless a sync failed, and before any failure is recorded.
-    pub(super) fn unless_failed<T>(&self, record: impl FnOnce() -> T) -> Option<T> {
-        let durability = self.durability();
-        (!durability.has_failed).then(record)
-    }
-
-    /// Ends the file. Returns false if a sync failed.
-    pub(super) fn end(&self) -> bool {
-        let mut durability = self.durability();
-        durability.has_ended = true;
-        !durability.has_failed
-    }
-
-    /// Takes the error that prevented an object from becoming durable. Only the first call returns
-    /// it.
-    pub(crate) fn take_failure(&self) -> Option<CopyError> {
-        let source = self.durability().failure.take()?;
-        Some(self.sync_failed(source))
-    }
-
-    fn durability(&self) -> MutexGuard<'_, Durability> {
-        self.durability.lock()
-    }
-
-    pub(super) fn sync_failed(&self, source: io::Error) -> CopyError {
-        CopyError::Failed { doing: "error syncing", path: self.path.clone(), source }
-    }
-}
-
 /// Returns the identity of a file in the log, or `None` if its name is longer than any log can
 /// store.
-fn subject(file: &FileMove, sink: &Stat) -> Option<Subject> {
+fn subject(file: &FileJob<'_>, sink: &Stat) -> Option<Subject> {
     let source = &file.source_stat;
     let mut bytes = Vec::new();
     bytes.extend(source.dev.to_le_bytes());

@@ -1,13 +1,13 @@
 //! Group commit: objects written by the workers are synced together and then logged.
 
-use super::file::Logged;
 use super::kept::{DueSync, syncable};
+use super::logged::Logged;
 use super::writeback::{self, FILE_BYTES_MIN};
 use super::{JobLog, progress};
+use crate::copy::age::unfinished;
 use crate::copy::error::CopyError;
-use crate::copy::file::FileMove;
-use crate::copy::job::Job;
-use crate::copy::settle;
+use crate::copy::file::FileJob;
+use crate::copy::report::JobObserver;
 use crate::log::{GROUP_BYTES, GROUP_TIME, LogError, SyncPolicy};
 use haul_model::{ByteRange, ObjectIndex};
 use haul_sys::dir::open_dir_at;
@@ -76,20 +76,20 @@ impl Drop for CommitterGuard<'_> {
 
 impl JobLog {
     /// Runs `work` and commits groups in parallel. When this returns, all its work is committed.
-    pub(crate) fn beside<T>(&self, job: &Job<'_>, work: impl FnOnce() -> T) -> T {
+    pub(crate) fn beside<T>(&self, observer: &JobObserver<'_>, work: impl FnOnce() -> T) -> T {
         self.group().is_over = false;
         let done = thread::scope(|scope| {
             // If no thread can be started, everything is one group.
             let _committing = thread::Builder::new().spawn_scoped(scope, || {
-                while let Some(group) = self.next_group(job) {
-                    self.commit(job, group);
+                while let Some(group) = self.next_group(observer) {
+                    self.commit(observer, group);
                 }
             });
             let _end = CommitterGuard(self);
             work()
         });
         let rest = self.group().take();
-        self.commit(job, rest);
+        self.commit(observer, rest);
         done
     }
 
@@ -99,25 +99,25 @@ impl JobLog {
     /// With `--sync=object`, returns an error if the object cannot be synced.
     pub(crate) fn written(
         &self,
-        job: &Job<'_>,
+        observer: &JobObserver<'_>,
         file: &Arc<Logged>,
         (object, range): (ObjectIndex, ByteRange),
     ) -> Result<(), CopyError> {
         if self.sync == SyncPolicy::Object {
             cache::sync_data(&file.sink).map_err(|source| {
                 file.mark_failed();
-                self.mark_unsynced(job);
+                self.mark_unsynced(observer);
                 file.sync_failed(source)
             })?;
             let logged = file.unless_failed(|| self.log_writer.durable(file.key, object, range.len()));
-            self.report_log(job, logged.unwrap_or(Ok(())));
+            self.report_log(observer, logged.unwrap_or(Ok(())));
             return Ok(());
         }
         let mut group = self.group();
         group.note(range.len());
         let (_, objects) = group.written.entry(file.number).or_insert_with(|| (Arc::clone(file), Vec::new()));
         objects.push(object);
-        self.pass(job, group);
+        self.pass(observer, group);
         if let Some(again) = &file.again {
             self.writeback.give(again, range);
         }
@@ -128,30 +128,31 @@ impl JobLog {
     ///
     /// # Errors
     /// Returns an error if the file system cannot be opened.
-    pub(crate) fn begins(&self, file: &FileMove) -> Result<(), CopyError> {
-        let open = || syncable(file.parent.sink(), &file.sink);
+    pub(crate) fn begins(&self, file: &FileJob<'_>) -> Result<(), CopyError> {
+        let open = || syncable(file.finish.sink_directory(), &file.sink);
         let begun = self.kept().begins(file.sink_dev, open);
         begun.map(drop).map_err(|source| file_sync_failed(file.sink_path(), source))
     }
 
     /// Records a finished file of `bytes` bytes, whose times are set. Files that were not logged
     /// object by object are recorded too.
-    pub(crate) fn finished(&self, job: &Job<'_>, file: &FileMove, bytes: u64) {
-        self.heartbeat(job);
+    pub(crate) fn finished(&self, observer: &JobObserver<'_>, file: &FileJob<'_>, bytes: u64) {
+        self.heartbeat(observer);
         match stat::stat_fd(&file.sink) {
             Ok(sink) => {
-                let recorded = self.changed(job, &sink, || syncable(file.parent.sink(), &file.sink));
-                recorded.unwrap_or_else(|source| job.fail(&file_sync_failed(file.sink_path(), source)));
+                let recorded =
+                    self.changed(observer, &sink, || syncable(file.finish.sink_directory(), &file.sink));
+                recorded.unwrap_or_else(|source| observer.fail(&file_sync_failed(file.sink_path(), source)));
             }
             // The file is not recorded as finished, and the next run compares it.
-            Err(source) => job.report.warned(&file_sync_failed(file.sink_path(), source)),
+            Err(source) => observer.warn(&file_sync_failed(file.sink_path(), source)),
         }
         let mut group = self.group();
         // The bytes of logged objects were already counted.
-        group.note(if file.settle.logged.is_some() { 0 } else { bytes });
-        group.ended.extend(file.settle.logged.clone());
-        self.pass(job, group);
-        if file.settle.logged.is_none()
+        group.note(if file.logged.is_some() { 0 } else { bytes });
+        group.ended.extend(file.logged.clone());
+        self.pass(observer, group);
+        if file.logged.is_none()
             && bytes >= FILE_BYTES_MIN
             && self.sync.syncs()
             && let Some(again) = writeback::open_again(&file.sink)
@@ -163,7 +164,7 @@ impl JobLog {
     /// Records that the sink of this source got another name, which changed its change time.
     pub(crate) fn linked(
         &self,
-        job: &Job<'_>,
+        observer: &JobObserver<'_>,
         source: &Stat,
         (place, name): (BorrowedFd<'_>, &OsStr),
         path: impl FnOnce() -> OsString,
@@ -171,13 +172,13 @@ impl JobLog {
         if source.kind != FileKind::Regular {
             return;
         }
-        let failed = |source| job.fail(&file_sync_failed(path(), source));
+        let failed = |source| observer.fail(&file_sync_failed(path(), source));
         // If the file is gone, the next run copies it.
         let Ok(sink) = stat::stat_at(place, name, Follow::No) else { return };
         let open = || {
             open_dir_at(place, c".", Follow::No).or_else(|_| open_source_at(place, name, Follow::No, false))
         };
-        self.changed(job, &sink, open).unwrap_or_else(failed);
+        self.changed(observer, &sink, open).unwrap_or_else(failed);
     }
 
     /// Records the change time of a file. `open` opens its file system, if it is not open yet.
@@ -186,7 +187,7 @@ impl JobLog {
     /// Returns the error of `open`: the file will not be synced.
     fn changed(
         &self,
-        job: &Job<'_>,
+        observer: &JobObserver<'_>,
         sink: &Stat,
         open: impl FnOnce() -> io::Result<OwnedFd>,
     ) -> io::Result<()> {
@@ -196,18 +197,18 @@ impl JobLog {
             kept.finished(sink)
         };
         if went_back {
-            self.keep(job);
+            self.keep(observer);
         }
         Ok(())
     }
 
     /// Releases the group after an addition. If the group is full, commits it here. If it is due,
     /// wakes the committing thread.
-    fn pass(&self, job: &Job<'_>, mut group: MutexGuard<'_, PendingGroup>) {
+    fn pass(&self, observer: &JobObserver<'_>, mut group: MutexGuard<'_, PendingGroup>) {
         if group.is_full() {
             let full = group.take();
             drop(group);
-            return self.commit(job, full);
+            return self.commit(observer, full);
         }
         if group.is_due() {
             self.wake.notify_all();
@@ -218,19 +219,19 @@ impl JobLog {
     ///
     /// # Errors
     /// Returns an error if the sync fails.
-    pub(crate) fn sync_alone(&self, job: &Job<'_>, file: &FileMove) -> Result<(), CopyError> {
+    pub(crate) fn sync_alone(&self, observer: &JobObserver<'_>, file: &FileJob<'_>) -> Result<(), CopyError> {
         if !self.sync.syncs() || self.kept().syncs_as_a_whole(file.sink_dev, &file.sink) {
             return Ok(());
         }
         cache::sync_all(&file.sink).map_err(|source| {
-            self.sync_failed(job);
-            file.settle.sync_failed();
+            self.sync_failed(observer);
+            file.sync_failed();
             file_sync_failed(file.sink_path(), source)
         })
     }
 
     /// Waits for a group that is due. Returns `None` when the copy is over.
-    fn next_group(&self, job: &Job<'_>) -> Option<PendingGroup> {
+    fn next_group(&self, observer: &JobObserver<'_>) -> Option<PendingGroup> {
         loop {
             let mut group = self.group();
             if group.is_over {
@@ -242,20 +243,20 @@ impl JobLog {
             self.wake.wait_for(&mut group, GROUP_TIME / 4);
             // No worker waits during the following write.
             drop(group);
-            self.heartbeat(job);
+            self.heartbeat(observer);
             // Commits report a log that cannot be written; this is only the progress that `haul
             // jobs` prints.
-            let _ = self.record_writer.progress(progress(job.tally));
+            let _ = self.record_writer.progress(progress(observer.tally));
         }
     }
 
     /// Syncs a group and then records it: finished files in the record, other files in the log. A
     /// file that is finished within one group therefore never enters the log.
-    fn commit(&self, job: &Job<'_>, group: PendingGroup) {
+    fn commit(&self, observer: &JobObserver<'_>, group: PendingGroup) {
         let mut due = self.kept().take_due();
         // File systems are synced first. For single files, only a check for write errors is then
         // left. Each sync is a commit of the file system's journal, and writers wait for it.
-        due.retain(|due| self.make_durable(job, due));
+        due.retain(|due| self.make_durable(observer, due));
         let mut durable = Vec::new();
         for (file, objects) in group.written.into_values() {
             let synced = match self.sync.syncs() {
@@ -268,12 +269,12 @@ impl JobLog {
                 Err(source) => {
                     // The file may have its source's time by now, so times prove nothing from here
                     // on.
-                    self.sync_failed(job);
+                    self.sync_failed(observer);
                     if let Some(error) = file.fail(source) {
-                        job.fail(&error);
+                        observer.fail(&error);
                         mark_unfinished(&file);
                     }
-                    self.revoke_failed(job, &file);
+                    self.revoke_failed(observer, &file);
                 }
             }
         }
@@ -282,11 +283,11 @@ impl JobLog {
         let has_grown = group.is_over && self.kept().ended();
         // If the record cannot cover the finished files, their log entries stay.
         let is_frozen = self.kept().is_frozen();
-        let is_kept = ((due.is_empty() && !has_grown) || self.keep(job)) && !is_frozen;
+        let is_kept = ((due.is_empty() && !has_grown) || self.keep(observer)) && !is_frozen;
         for file in group.ended {
             if !file.end() {
                 if let Some(error) = file.take_failure() {
-                    job.fail(&error);
+                    observer.fail(&error);
                 }
                 mark_unfinished(&file);
             } else if is_kept {
@@ -296,49 +297,49 @@ impl JobLog {
         for (file, objects) in durable {
             file.unless_failed(|| self.log_writer.durable_together(file.key, objects));
         }
-        self.report_log(job, self.log_writer.commit());
+        self.report_log(observer, self.log_writer.commit());
     }
 
     /// Syncs the finished files of a file system, with their names and metadata. Returns true on
     /// success.
-    fn make_durable(&self, job: &Job<'_>, due: &DueSync) -> bool {
+    fn make_durable(&self, observer: &JobObserver<'_>, due: &DueSync) -> bool {
         if !self.sync.syncs() || !due.is_whole {
             return true;
         }
         let synced = cache::sync_filesystem(&due.handle);
         if let Err(source) = synced {
             // Any finished file may be lost, and the next sync does not report that.
-            self.sync_failed(job);
-            job.fail(&CopyError::Unsynced(source));
+            self.sync_failed(observer);
+            observer.fail(&CopyError::Unsynced(source));
             return false;
         }
         true
     }
 
     /// Records that files are lost that no change time identifies.
-    fn sync_failed(&self, job: &Job<'_>) {
+    fn sync_failed(&self, observer: &JobObserver<'_>) {
         self.kept().freeze();
-        self.mark_unsynced(job);
+        self.mark_unsynced(observer);
     }
 
     /// Records the finished files that are durable. Returns true on success.
-    fn keep(&self, job: &Job<'_>) -> bool {
+    fn keep(&self, observer: &JobObserver<'_>) -> bool {
         let known = self.kept().known();
         let done = self.record_writer.keep(&known, self.sync.syncs());
         let is_kept = done.is_ok();
-        self.report_log(job, done);
+        self.report_log(observer, done);
         is_kept
     }
 
     /// Revokes the log entries of a file after a sync of it failed: another sync that ran at the
     /// same time may have succeeded, although the device lacks its objects.
-    pub(crate) fn revoke_failed(&self, job: &Job<'_>, file: &Logged) {
-        self.report_log(job, self.log_writer.revoke(file.key));
+    pub(crate) fn revoke_failed(&self, observer: &JobObserver<'_>, file: &Logged) {
+        self.report_log(observer, self.log_writer.revoke(file.key));
     }
 
-    fn report_log(&self, job: &Job<'_>, done: Result<(), LogError>) {
+    fn report_log(&self, observer: &JobObserver<'_>, done: Result<(), LogError>) {
         if let Err(error) = done {
-            self.unwritten(job, error);
+            self.unwritten(observer, error);
         }
     }
 }
@@ -346,7 +347,7 @@ impl JobLog {
 /// Marks a file that has its source's time by now and is not complete. An error is ignored, because
 /// the file is reported in any case.
 fn mark_unfinished(file: &Logged) {
-    let _ = metadata::set_times_fd(&file.sink, settle::unfinished(&file.source_stat));
+    let _ = metadata::set_times_fd(&file.sink, unfinished(&file.source_stat));
 }
 
 fn file_sync_failed(path: OsString, source: io::Error) -> CopyError {

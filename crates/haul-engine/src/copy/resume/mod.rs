@@ -21,16 +21,17 @@
 mod file;
 mod group;
 mod kept;
+mod logged;
 mod sample;
 mod there;
 mod writeback;
 
-pub(crate) use file::{Logged, ObjectAction};
+pub(crate) use file::ObjectAction;
+pub(crate) use logged::Logged;
 
 use super::age::is_same_time;
 use super::error::CopyError;
-use super::job::Job;
-use super::report::Tally;
+use super::report::{JobObserver, Tally};
 use crate::log::{
     self, CommandLine, LockedJob, LogContents, LogError, LogWriter, RecordWriter, ResumeCheck, RunHistory,
     Settings, SyncPolicy, unsynced,
@@ -178,7 +179,7 @@ impl JobLog {
     /// `open` opens both.
     pub(super) fn is_finished(
         &self,
-        job: &Job<'_>,
+        observer: &JobObserver<'_>,
         (sink, source): (&Stat, &Stat),
         open: impl FnOnce() -> io::Result<(OwnedFd, OwnedFd)>,
         path: impl FnOnce() -> OsString,
@@ -197,7 +198,7 @@ impl JobLog {
             return false;
         };
         if !is_same {
-            self.distrust(job, path());
+            self.distrust(observer, path());
         }
         is_same
     }
@@ -208,14 +209,14 @@ impl JobLog {
     /// Returns an error if one of the files cannot be read.
     pub(super) fn is_whole(
         &self,
-        job: &Job<'_>,
+        observer: &JobObserver<'_>,
         (source, source_stat): (&OwnedFd, &Stat),
         (sink, sink_stat): (&OwnedFd, &Stat),
         path: impl FnOnce() -> OsString,
     ) -> io::Result<bool> {
         let is_same = sample::have_all((source, sink), source_stat.size)?;
         if !is_same && self.claims_finished(sink_stat, source_stat) {
-            self.distrust(job, path());
+            self.distrust(observer, path());
         }
         Ok(is_same)
     }
@@ -236,8 +237,8 @@ impl JobLog {
 
     /// Records that a sync failed. Files that were finished since the last sync look like finished
     /// ones, and the next run must not trust their bytes.
-    fn mark_unsynced(&self, job: &Job<'_>) {
-        unsynced::mark(self.log_writer.home()).unwrap_or_else(|error| self.unwritten(job, error));
+    fn mark_unsynced(&self, observer: &JobObserver<'_>) {
+        unsynced::mark(self.log_writer.home()).unwrap_or_else(|error| self.unwritten(observer, error));
     }
 
     fn is_distrusted(&self) -> bool {
@@ -247,28 +248,28 @@ impl JobLog {
     /// Records that an entry of the earlier run is false, and reports it once. From here on,
     /// everything of that run is compared. If everything was compared from the start, nothing was
     /// trusted, and this is only a warning.
-    fn distrust(&self, job: &Job<'_>, path: OsString) {
+    fn distrust(&self, observer: &JobObserver<'_>, path: OsString) {
         if self.is_distrusted.swap(true, Ordering::SeqCst) {
             return;
         }
         if self.recheck == ResumeCheck::All {
-            job.report.warned(&CopyError::LogMended { path });
+            observer.warn(&CopyError::LogMended { path });
         } else {
-            job.fail(&CopyError::LogFalse { path });
+            observer.fail(&CopyError::LogFalse { path });
         }
     }
 
     /// Reports once that the log cannot be written. The copy continues. If it is interrupted, the
     /// next run compares everything that is not logged.
-    fn unwritten(&self, job: &Job<'_>, error: LogError) {
+    fn unwritten(&self, observer: &JobObserver<'_>, error: LogError) {
         if !self.is_unwritten.swap(true, Ordering::Relaxed) {
-            job.report.warned(&CopyError::Unlogged(Box::new(error)));
+            observer.warn(&CopyError::Unlogged(Box::new(error)));
         }
     }
 
     /// Heartbeat: records an upper bound for the times of files before the job finishes them. Runs
     /// at most once per second.
-    fn heartbeat(&self, job: &Job<'_>) {
+    fn heartbeat(&self, observer: &JobObserver<'_>) {
         let now = log::now();
         if self.last_heartbeat.load(Ordering::Relaxed) == now.sec {
             return;
@@ -279,7 +280,7 @@ impl JobLog {
             let mut run_history = self.run_history.lock();
             run_history.heartbeat(self.log_writer.home(), now)
         };
-        written.unwrap_or_else(|error| self.unwritten(job, error));
+        written.unwrap_or_else(|error| self.unwritten(observer, error));
     }
 
     fn group(&self) -> MutexGuard<'_, PendingGroup> {

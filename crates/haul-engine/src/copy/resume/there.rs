@@ -1,12 +1,13 @@
 //! One object in a resumed job: it already exists at the sink, or it is copied and logged.
 
 use super::ObjectAction;
+use crate::copy::blocks::Blocks;
 use crate::copy::deliver::Holes;
 use crate::copy::digesting::DataObserver;
 use crate::copy::error::CopyError;
-use crate::copy::lane::Lane;
-use crate::copy::pipeline::{Run, Written, interrupted};
+use crate::copy::object::Written;
 use crate::copy::report::Tally;
+use crate::copy::run::Run;
 use haul_model::{ByteLen, ByteOffset, ByteRange, Object};
 use std::sync::atomic::Ordering;
 
@@ -19,14 +20,14 @@ impl Run<'_> {
     /// the object cannot be synced.
     pub(crate) fn copy_object(
         &self,
-        lane: &mut Lane,
+        blocks: &mut Blocks,
         object: Object,
         watch: &mut impl DataObserver,
     ) -> Result<Written, CopyError> {
-        if self.is_there(lane, object)? {
+        if self.is_there(blocks, object)? {
             return Ok(Written { bytes: object.range.len(), to_prove: None });
         }
-        let written = self.object(lane, object.range, watch)?;
+        let written = self.object(blocks, object.range, watch)?;
         if written.to_prove.is_none() {
             self.log(ByteRange::from_len(object.range.start, ByteLen(written.bytes)))?;
         }
@@ -38,8 +39,8 @@ impl Run<'_> {
     ///
     /// # Errors
     /// Returns an error if source or sink cannot be read, or if a log entry is false.
-    fn is_there(&self, lane: &mut Lane, object: Object) -> Result<bool, CopyError> {
-        let (Some(log), Some(logged)) = (&self.job.settings.moving.log, &self.file.settle.logged) else {
+    fn is_there(&self, blocks: &mut Blocks, object: Object) -> Result<bool, CopyError> {
+        let (Some(log), Some(logged)) = (self.context.log, &self.file.logged) else {
             return Ok(false);
         };
         let object_action = log.object_action(logged, self.plan, object);
@@ -48,20 +49,20 @@ impl Run<'_> {
             ObjectAction::Replace => false,
             ObjectAction::Keep => true,
             ObjectAction::Sample(piece) => {
-                let holds = self.is_same(lane, piece)?;
-                holds && (log.trusts(logged) || self.is_same(lane, object.range)?)
+                let holds = self.is_same(blocks, piece)?;
+                holds && (log.trusts(logged) || self.is_same(blocks, object.range)?)
             }
-            ObjectAction::Prove | ObjectAction::Compare => self.is_same(lane, object.range)?,
+            ObjectAction::Prove | ObjectAction::Compare => self.is_same(blocks, object.range)?,
         };
         if !is_there {
             if object_action != ObjectAction::Replace {
-                log.differs(self.job, (self.file, logged), object_action)?;
+                log.differs(&self.context.observer, (self.file, logged), object_action)?;
             }
             self.file.touch()?;
-            self.delivery.clear(self.file, self.sink_range(object.range), || self.job.pool.stopping())?;
+            self.delivery.clear(self.file, self.sink_range(object.range), || self.context.is_stopping())?;
             return Ok(false);
         }
-        let tally = self.job.tally;
+        let tally = self.context.observer.tally;
         Tally::add(&tally.bytes_done, object.range.len());
         Tally::add(&tally.bytes_kept, object.range.len());
         if object_action == ObjectAction::Compare {
@@ -74,12 +75,12 @@ impl Run<'_> {
 
     /// Returns true if a range of the sink equals that of the source. Bytes behind the end of the
     /// sink count as zeros.
-    fn is_same(&self, lane: &mut Lane, range: ByteRange) -> Result<bool, CopyError> {
-        let (block, back) = lane.two_blocks().map_err(|source| self.read_failed(range.start.0, source))?;
+    fn is_same(&self, blocks: &mut Blocks, range: ByteRange) -> Result<bool, CopyError> {
+        let (block, back) = blocks.two().map_err(|source| self.read_failed(range.start.0, source))?;
         let mut at = range.start.0;
         while at < range.end.0 {
-            if self.job.pool.stopping() {
-                return Err(interrupted(self.file));
+            if self.context.is_stopping() {
+                return Err(self.file.interrupted());
             }
             let wanted = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
             let got = self.read(at, &mut block[..], wanted)?;
@@ -101,10 +102,12 @@ impl Run<'_> {
     /// # Errors
     /// Returns an error if the range cannot be synced.
     pub(crate) fn log(&self, range: ByteRange) -> Result<(), CopyError> {
-        let (Some(log), Some(logged)) = (&self.job.settings.moving.log, &self.file.settle.logged) else {
+        let (Some(log), Some(logged)) = (self.context.log, &self.file.logged) else {
             return Ok(());
         };
         let object = self.plan.geometry().object_at(range.start).filter(|object| object.range == range);
-        object.map_or(Ok(()), |object| log.written(self.job, logged, (object.index, self.sink_range(range))))
+        object.map_or(Ok(()), |object| {
+            log.written(&self.context.observer, logged, (object.index, self.sink_range(range)))
+        })
     }
 }

@@ -1,47 +1,41 @@
 //! `--parents`: creates the directories above an operand beneath the target. They get their
 //! preserved metadata when the operand has finished.
 
-use super::Placed;
-use crate::copy::contexts::labelled_above;
-use crate::copy::descriptors::Opened;
-use crate::copy::error::{CopyError, Refusal};
-use crate::copy::job::Job;
-use crate::copy::metadata;
+use super::contexts::labelled_above;
+use super::descriptors::Opened;
+use super::directory::MadeParent;
+use super::error::{CopyError, Refusal};
+use super::job::Job;
+use super::metadata;
+use super::report::JobObserver;
+use super::rules::CopyRules;
 use haul_sys::metadata::{self as sys, Place};
 use haul_sys::open::mkdir_at;
-use haul_sys::{CWD, FileKind, Follow, Stat, process, stat};
+use haul_sys::{CWD, FileKind, Follow, process, stat};
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-/// A directory above an operand, at both ends.
-#[derive(Debug)]
-pub(crate) struct MadeParent {
-    /// Path of the source, as typed.
-    source: OsString,
-    /// Path of the sink, relative to the target.
-    sink: OsString,
-    stat: Stat,
-    /// Final mode, if the mode of the source is not preserved.
-    restore: Option<u32>,
-}
-
 /// The directories created above an operand.
 #[derive(Debug, Default)]
-pub(super) struct Made {
+pub(crate) struct Made {
     /// The directories, outermost first.
-    pub(super) directories: Vec<MadeParent>,
+    pub(crate) directories: Vec<MadeParent>,
     /// True if the innermost directory is new, so that nothing can exist in it.
-    pub(super) last_is_new: bool,
+    pub(crate) last_is_new: bool,
 }
 
-/// Creates the missing directories above `taken`.
+/// Creates the missing directories above an operand.
 ///
 /// # Errors
 /// Returns the error, with the directories created before it.
-pub(super) fn make(job: &Job<'_>, target: &Opened, taken: &Placed) -> Result<Made, (Made, CopyError)> {
+pub(crate) fn make(
+    job: &Job<'_>,
+    target: &Opened,
+    (source, sink): (&OsStr, &OsStr),
+) -> Result<Made, (Made, CopyError)> {
     let mut made = Made::default();
-    let sink = taken.sink.as_bytes();
+    let (source, sink) = (source.as_bytes(), sink.as_bytes());
     let Some(end) = sink.iter().rposition(|&byte| byte == b'/') else { return Ok(made) };
     let above = OsStr::from_bytes(&sink[..end]);
     match stat::stat_at(target.sink(), above, Follow::Yes) {
@@ -53,11 +47,10 @@ pub(super) fn make(job: &Job<'_>, target: &Opened, taken: &Placed) -> Result<Mad
         Err(_) => {}
     }
     // The path of the source may start with slashes; the path of the sink does not.
-    let lead = taken.source.len() - taken.source.as_bytes().iter().skip_while(|&&byte| byte == b'/').count();
+    let lead = source.len() - source.iter().skip_while(|&&byte| byte == b'/').count();
     let ends = (0..=end).filter(|&at| sink[at] == b'/' && (at == 0 || sink[at - 1] != b'/'));
     for end in ends {
-        let names =
-            (OsStr::from_bytes(&taken.source.as_bytes()[..lead + end]), OsStr::from_bytes(&sink[..end]));
+        let names = (OsStr::from_bytes(&source[..lead + end]), OsStr::from_bytes(&sink[..end]));
         if let Err(error) = make_one(job, target, names, &mut made) {
             return Err((made, error));
         }
@@ -75,8 +68,9 @@ fn make_one(
     let Ok(standing) = stat::stat_at(target.sink(), sink, Follow::Yes) else {
         let mut parent = parent_of(source, sink)?;
         made.last_is_new = true;
-        let result =
-            labelled_above(job, source, (target, sink), true, || make_fillable(job, target, &mut parent));
+        let result = labelled_above(job, source, (target, sink), true, || {
+            make_fillable(&job.settings.rules, &job.context.observer, target, &mut parent)
+        });
         // A directory that was not created gets no metadata of its source.
         if result.is_ok() || stat::stat_at(target.sink(), sink, Follow::No).is_ok() {
             made.directories.push(parent);
@@ -103,8 +97,13 @@ fn parent_of(source: &OsStr, sink: &OsStr) -> Result<MadeParent, CopyError> {
 }
 
 /// Creates the directory with all permissions for its owner, and stores its final mode.
-fn make_fillable(job: &Job<'_>, target: &Opened, parent: &mut MadeParent) -> Result<(), CopyError> {
-    let keep = &job.settings.rules.preserve;
+fn make_fillable(
+    rules: &CopyRules,
+    observer: &JobObserver<'_>,
+    target: &Opened,
+    parent: &mut MadeParent,
+) -> Result<(), CopyError> {
+    let keep = &rules.preserve;
     let path = || target.sink_path_of(&parent.sink);
     let mode = parent.stat.mode;
     let withheld = if keep.ownership {
@@ -120,11 +119,11 @@ fn make_fillable(job: &Job<'_>, target: &Opened, parent: &mut MadeParent) -> Res
         path: path(),
         source,
     })?;
-    if job.settings.rules.verbose {
+    if rules.verbose {
         let mut line = parent.source.clone();
         line.push(" -> ");
         line.push(path());
-        job.report.made(&line);
+        observer.report.made(&line);
     }
     let made = stat::stat_at(target.sink(), &*parent.sink, Follow::No)
         .map_err(|error| failed("failed to get attributes of", path(), error))?;
@@ -141,39 +140,41 @@ fn make_fillable(job: &Job<'_>, target: &Opened, parent: &mut MadeParent) -> Res
     Ok(())
 }
 
-/// Sets the preserved metadata on the directories above an operand, innermost first.
-pub(super) fn protect_parents(job: &Job<'_>, operand: &Opened, parents: &[MadeParent]) {
-    for parent in parents.iter().rev() {
-        if let Err(error) = protect(job, operand, parent) {
-            job.fail(&error);
-            return;
+impl Job<'_> {
+    /// Sets the preserved metadata on the directories above an operand, innermost first.
+    pub(crate) fn protect_parents(&self, operand: &Opened, parents: &[MadeParent]) {
+        for parent in parents.iter().rev() {
+            if let Err(error) = self.protect(operand, parent) {
+                self.fail(&error);
+                return;
+            }
         }
     }
-}
 
-fn protect(job: &Job<'_>, operand: &Opened, parent: &MadeParent) -> Result<(), CopyError> {
-    let keep = &job.settings.rules.preserve;
-    let path = || operand.sink_path_of(&parent.sink);
-    let (from, to) = (name_of(&parent.source), name_of(&parent.sink));
-    let (source, sink) = (Place::Name(CWD, &from), Place::Name(operand.sink(), &to));
-    if keep.ownership
-        && let Err(error) = metadata::set_owner(sink, Some(parent.stat.uid), Some(parent.stat.gid))
-        && !metadata::owner_failed(job, path(), error)
-    {
-        let _ = metadata::set_owner(sink, None, Some(parent.stat.gid));
+    fn protect(&self, operand: &Opened, parent: &MadeParent) -> Result<(), CopyError> {
+        let keep = &self.settings.rules.preserve;
+        let path = || operand.sink_path_of(&parent.sink);
+        let (from, to) = (name_of(&parent.source), name_of(&parent.sink));
+        let (source, sink) = (Place::Name(CWD, &from), Place::Name(operand.sink(), &to));
+        if keep.ownership
+            && let Err(error) = metadata::set_owner(sink, Some(parent.stat.uid), Some(parent.stat.gid))
+            && !self.owner_failed(path(), error)
+        {
+            let _ = metadata::set_owner(sink, None, Some(parent.stat.gid));
+        }
+        if keep.mode {
+            sys::copy_acl(source, sink, FileKind::Directory, parent.stat.mode)
+                .map_err(|error| CopyError::permissions_failed(error, || parent.source.clone(), path))?;
+        } else if let Some(mode) = parent.restore {
+            metadata::set_mode(sink, mode)
+                .map_err(|error| failed("failed to preserve permissions for", path(), error))?;
+        }
+        if keep.timestamps {
+            metadata::set_times(sink, &parent.stat)
+                .map_err(|error| failed("failed to preserve times for", path(), error))?;
+        }
+        Ok(())
     }
-    if keep.mode {
-        sys::copy_acl(source, sink, FileKind::Directory, parent.stat.mode)
-            .map_err(|error| CopyError::permissions_failed(error, || parent.source.clone(), path))?;
-    } else if let Some(mode) = parent.restore {
-        metadata::set_mode(sink, mode)
-            .map_err(|error| failed("failed to preserve permissions for", path(), error))?;
-    }
-    if keep.timestamps {
-        metadata::set_times(sink, &parent.stat)
-            .map_err(|error| failed("failed to preserve times for", path(), error))?;
-    }
-    Ok(())
 }
 
 fn failed(doing: &'static str, path: OsString, source: io::Error) -> CopyError {

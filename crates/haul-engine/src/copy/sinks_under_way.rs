@@ -1,9 +1,9 @@
 //! Sinks of the batch lines in progress. A line whose sink another line is writing waits for that
 //! line, so that the later line of a list determines the result.
 
-use super::OperandWalk;
-use crate::copy::backup;
-use crate::copy::links::Identity;
+use super::backup;
+use super::directory::Identity;
+use super::operand_walk::OperandWalk;
 use haul_sys::{Follow, stat};
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
@@ -36,7 +36,7 @@ enum SinkKey {
 impl SinksUnderWay {
     /// Starts a line with this sink. If another line is writing the sink, stores `walk` until a
     /// line ends, and returns false.
-    pub(super) fn begin(
+    pub(crate) fn begin(
         &self,
         index: usize,
         sink: (BorrowedFd<'_>, &OsStr),
@@ -54,7 +54,7 @@ impl SinksUnderWay {
     }
 
     /// Records the end of a line. Returns the waiting walk, which must be tried again.
-    pub(super) fn end(&self, index: usize) -> Option<OperandWalk> {
+    pub(crate) fn end(&self, index: usize) -> Option<OperandWalk> {
         let mut lines = self.lines();
         let keys = lines.of_line.remove(&index)?;
         for key in keys.iter().flatten() {

@@ -1,0 +1,56 @@
+//! Memory of a worker: the blocks that it reads into.
+
+use super::settings::Moving;
+use haul_sys::buffer::AlignedBuffer;
+use std::io;
+
+/// Number of bytes per read and write. A block of this size is still in the second-level cache when
+/// it is hashed and written. Larger blocks make two workers in one file wait longer for each other.
+/// Smaller blocks need more calls under the file's lock.
+const BLOCK_BYTES: usize = 256 << 10;
+
+/// Returns the number of bytes per read and write: the requested number, or the one that measured
+/// best.
+pub(crate) fn block_bytes(moving: &Moving) -> usize {
+    let chosen = moving.block.unwrap_or(BLOCK_BYTES);
+    chosen.min(usize::try_from(moving.object.bytes()).unwrap_or(usize::MAX)).next_multiple_of(4096)
+}
+
+/// The blocks of one worker. Each is allocated on first use.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    block: Option<AlignedBuffer>,
+    /// A second block, for data that is read back.
+    back: Option<AlignedBuffer>,
+    bytes: usize,
+}
+
+impl Blocks {
+    /// Creates the blocks of a worker.
+    pub(crate) fn new(moving: &Moving) -> Blocks {
+        Blocks { block: None, back: None, bytes: block_bytes(moving) }
+    }
+
+    /// Returns the block.
+    ///
+    /// # Errors
+    /// Returns an error if there is no memory.
+    pub(crate) fn one(&mut self) -> io::Result<&mut AlignedBuffer> {
+        allocated(&mut self.block, self.bytes)
+    }
+
+    /// Returns the block and the one for data that is read back.
+    ///
+    /// # Errors
+    /// Returns an error if there is no memory.
+    pub(crate) fn two(&mut self) -> io::Result<(&mut AlignedBuffer, &mut AlignedBuffer)> {
+        Ok((allocated(&mut self.block, self.bytes)?, allocated(&mut self.back, self.bytes)?))
+    }
+}
+
+fn allocated(block: &mut Option<AlignedBuffer>, bytes: usize) -> io::Result<&mut AlignedBuffer> {
+    match block {
+        Some(block) => Ok(block),
+        empty => Ok(empty.insert(AlignedBuffer::new(bytes)?)),
+    }
+}
