@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// File systems of a job, by their device numbers. Each is checked once.
 #[derive(Debug, Default)]
-pub(crate) struct CloseChecks {
+pub struct CloseChecks {
     known: Mutex<Vec<(u64, bool)>>,
     /// Device number of the last file system that reports nothing, plus one. With it, a million
     /// small files need no lock.
@@ -22,7 +22,7 @@ impl CloseChecks {
     ///
     /// # Errors
     /// Same as [`closing::flush`].
-    pub(crate) fn flush(&self, file: impl AsFd, dev: u64) -> io::Result<()> {
+    pub fn flush(&self, file: impl AsFd, dev: u64) -> io::Result<()> {
         if self.may_fail(&file, dev) { closing::flush(file) } else { Ok(()) }
     }
 

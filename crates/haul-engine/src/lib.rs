@@ -1,18 +1,24 @@
-//! Layer 4: the jobs with their walk, plan, run and settle steps: copy, move, sum, verify, repair,
-//! and transfers to another host.
+//! Layer 4: the jobs: the bytes of copies, sum, verify, repair, and transfers to another host.
 
 mod close_checks;
+mod copied_attributes;
 mod descent;
 mod hybrid;
+mod open_files;
 mod pool;
 mod readahead;
 mod uncached;
+
+pub use close_checks::CloseChecks;
+pub use copied_attributes::is_attribute_copied;
+pub use descent::{Descent, Step};
+pub use open_files::{files_left, workers_within};
+pub use pool::{Pool, WorkItem};
 
 pub mod copy;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod log;
-pub mod moving;
 pub mod repair;
 pub mod signature;
 pub mod stored;

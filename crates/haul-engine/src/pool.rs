@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 /// Unit of work for a worker.
 #[derive(Debug)]
-pub(crate) enum WorkItem<D, F> {
+pub enum WorkItem<D, F> {
     /// Take entries from this walk, and return it by [`Pool::offer_walk`] if entries are left.
     Walk(D),
     /// Take objects from this open file until none is left.
@@ -15,7 +15,7 @@ pub(crate) enum WorkItem<D, F> {
 
 /// One schedule, shared by all workers.
 #[derive(Debug)]
-pub(crate) struct Pool<'a, D, F> {
+pub struct Pool<'a, D, F> {
     schedule: Mutex<Schedule<D, F>>,
     wake: Condvar,
     idle: AtomicUsize,
@@ -25,52 +25,52 @@ pub(crate) struct Pool<'a, D, F> {
 impl<'a, D: Send, F: Clone + PartialEq + Send> Pool<'a, D, F> {
     /// Creates a pool without work. If `stop` becomes true, waiting work is dropped and each worker
     /// ends after its present turn.
-    pub(crate) fn new(stop: &'a AtomicBool) -> Pool<'a, D, F> {
+    pub fn new(stop: &'a AtomicBool) -> Pool<'a, D, F> {
         Pool { schedule: Mutex::new(Schedule::new()), wake: Condvar::new(), idle: AtomicUsize::new(0), stop }
     }
 
     /// Returns true if the job is to stop.
-    pub(crate) fn stopping(&self) -> bool {
+    pub fn stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 
     /// Adds a walk, or returns one.
-    pub(crate) fn offer_walk(&self, walk: D) {
+    pub fn offer_walk(&self, walk: D) {
         self.schedule().offer_walk(walk);
         self.wake_one();
     }
 
     /// Adds files that wait until the walk ahead has ended.
-    pub(crate) fn offer_later(&self, files: D) {
+    pub fn offer_later(&self, files: D) {
         self.schedule().offer_later(files);
         self.wake_one();
     }
 
     /// Ends the walk ahead: waiting files come before further directories.
-    pub(crate) fn end_ahead(&self) {
+    pub fn end_ahead(&self) {
         self.schedule().end_ahead();
     }
 
     /// Opens a file for helpers.
-    pub(crate) fn offer_file(&self, file: F) {
+    pub fn offer_file(&self, file: F) {
         self.schedule().offer_file(file);
         self.wake.notify_all();
     }
 
     /// Closes a file for helpers.
-    pub(crate) fn close_file(&self, file: &F) {
+    pub fn close_file(&self, file: &F) {
         self.schedule().close_file(file);
     }
 
     /// Returns true if a worker is idle, so that sharing work is worth its cost.
-    pub(crate) fn someone_is_idle(&self) -> bool {
+    pub fn someone_is_idle(&self) -> bool {
         self.idle.load(Ordering::Relaxed) > 0
     }
 
     /// Runs `workers` threads, or as many as the system grants, until no work is left. If one is
     /// enough or the system grants none, the calling thread does the work. Each worker creates its
     /// state by calling `begin` and passes it to every turn; `turn` may offer more work.
-    pub(crate) fn run<W>(
+    pub fn run<W>(
         &self,
         workers: usize,
         begin: impl Fn() -> W + Sync,

@@ -39,6 +39,13 @@ pub struct Random {
     state: [u64; 4],
 }
 
+/// Returns `len` incompressible random bytes; any shift or swap changes them.
+pub fn noise(len: u64, seed: u64) -> Vec<u8> {
+    let mut bytes = vec![0; usize::try_from(len).expect("a test has memory for its data")];
+    Random::from_seed(seed).fill(&mut bytes);
+    bytes
+}
+
 impl Random {
     /// Creates a generator. Every seed gives another sequence; 0 is a valid seed.
     pub fn from_seed(seed: u64) -> Self {

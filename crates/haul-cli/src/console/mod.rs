@@ -4,11 +4,12 @@ mod prompt;
 
 use crate::json;
 use crate::tool::{is_own_name, without_controls};
+use haul_coreutils::cp::Print;
+use haul_coreutils::mv::{MoveError, MoveObserver};
 use haul_digest::Digest;
 use haul_engine::copy::{
-    CopyError, CopyObserver, FileFigures, HashLine, Print, Question, Tally, cause, quote_for_shell,
+    CopyError, CopyObserver, FileFigures, HashLine, Question, Tally, cause, quote_for_shell,
 };
-use haul_engine::moving::{MoveError, MoveObserver};
 use haul_model::{Level, format_count, format_size};
 use haul_sys::{program, signals, transfer};
 use parking_lot::Mutex;

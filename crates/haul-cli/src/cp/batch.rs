@@ -1,7 +1,8 @@
 //! mcp's `--read-stdin`: one copy per line, as `SOURCE DEST [START-END,...]`, with percent-encoded
 //! names (RFC 3986).
 
-use haul_engine::copy::{BatchFailure, BatchItem, BatchSource, quote};
+use haul_coreutils::cp::{BatchFailure, BatchItem, BatchSource};
+use haul_engine::copy::quote;
 use haul_model::limits;
 use haul_sys::wait;
 use std::ffi::{OsStr, OsString};

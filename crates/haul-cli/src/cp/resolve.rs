@@ -13,11 +13,11 @@ use crate::getopt::destination::{Destination, OperandError, split_last};
 use crate::getopt::sizes::{self, SizeOptionError, Sizes};
 use crate::getopt::update::ReplaceRule;
 use crate::getopt::{ArgsError, ParsedArgs};
-use haul_digest::{Algorithm, UnknownAlgorithm};
-use haul_engine::copy::{
-    Batch, CopyRules, CopySettings, Dereference, Existing, Make, Moving, Operands, Preserve, Print, Reflink,
-    SparseRule, Verify, Workers, cause, is_here, quote,
+use haul_coreutils::cp::{
+    Batch, CopyRules, CopySettings, Dereference, Existing, Make, Operands, Preserve, Print, is_here,
 };
+use haul_digest::{Algorithm, UnknownAlgorithm};
+use haul_engine::copy::{Moving, Reflink, SparseRule, Verify, Workers, cause, quote};
 use haul_model::{ByteOffset, LeafSizeError, limits};
 use haul_sys::selinux::Policy;
 use std::ffi::{OsStr, OsString};

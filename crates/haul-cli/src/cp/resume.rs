@@ -3,7 +3,8 @@
 use super::resolve::UsageError;
 use crate::getopt::ParsedArgs;
 use crate::jobs::log_args::state_of;
-use haul_engine::copy::{Earlier, JobLog, LogOrder, Moving, Operands, Tally};
+use haul_coreutils::cp::Operands;
+use haul_engine::copy::{Earlier, JobLog, LogOrder, Moving, Tally};
 use haul_engine::log::{CommandLine, LogError, ResumeCheck, Settings, SyncPolicy, find, identity, prune};
 use haul_log::objects::{Encoding, Identity, Mechanism, Style};
 use haul_log::record::Status;

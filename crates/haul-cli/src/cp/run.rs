@@ -7,7 +7,8 @@ use crate::console::{Console, Totals, answer, refuse, say};
 use crate::getopt::{self, backup::BackupEnvironment};
 use crate::interrupt::Interrupt;
 use crate::progress::{self, ProgressSnapshot};
-use haul_engine::copy::{self, Existing, Operands, Outcome, Tally, Verify};
+use haul_coreutils::cp::{self, Existing, Operands, Outcome};
+use haul_engine::copy::{Tally, Verify, quote, quote_for_shell};
 use haul_log::record::Status;
 use haul_sys::selinux;
 use std::ffi::{OsStr, OsString};
@@ -70,7 +71,7 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     // An error is ignored: with the current limit, deep trees may fail and then report it.
     let _ = haul_sys::process::raise_open_file_limit();
     let (tally, begun) = (Tally::default(), Instant::now());
-    let work = || copy::copy(&settings, &console, &tally, interrupt.flag());
+    let work = || cp::copy(&settings, &console, &tally, interrupt.flag());
     let outcome = progress::watch(wants_bar, || ProgressSnapshot::from(&tally), work);
     let verify = settings.moving.verify;
     drop(settings);
@@ -128,7 +129,7 @@ fn advice(tool: &str, args: &[OsString], resolved: &Resolved) -> String {
         Operands::IntoDirectory { .. } | Operands::Batch(_) => &["--update"],
     };
     let words = more.iter().map(OsStr::new).chain(resume::without_restart(args).map(OsString::as_os_str));
-    let words: Vec<String> = words.map(|word| copy::quote_for_shell(word).to_string()).collect();
+    let words: Vec<String> = words.map(|word| quote_for_shell(word).to_string()).collect();
     let command = format!("{tool} {}", words.join(" "));
     match resolved.settings.operands {
         _ if resumes => format!("to resume, run: {command}"),
@@ -140,7 +141,7 @@ fn advice(tool: &str, args: &[OsString], resolved: &Resolved) -> String {
 /// Reports the incomplete files of an interrupted job and the command that resumes it.
 fn tell_interrupted(console: &Console<'_>, outcome: &Outcome, advice: &str) {
     for sink in &outcome.cut_off {
-        console.say(&format_args!("interrupted: {} is incomplete", copy::quote(sink)));
+        console.say(&format_args!("interrupted: {} is incomplete", quote(sink)));
     }
     console.say(&format_args!("interrupted: {advice}"));
 }

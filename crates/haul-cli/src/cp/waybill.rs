@@ -2,8 +2,9 @@
 
 use super::resolve::UsageError;
 use crate::receipt;
+use haul_coreutils::cp::{CopyRules, Existing, Make, Operands};
 use haul_digest::Algorithm;
-use haul_engine::copy::{CopyRules, Existing, Make, Moving, Operands, Receipt};
+use haul_engine::copy::{Moving, Receipt};
 use haul_engine::waybill::{Root, WaybillError, WaybillWriter};
 use haul_model::{LeafSize, ObjectSize};
 use std::ffi::{OsStr, OsString};

@@ -1,7 +1,7 @@
 //! Backup rule from `--backup`, `-b`, `-S` and the environment.
 
 use super::choice::{self, Choice, ChoiceError};
-use haul_engine::copy::{Backup, BackupMethod};
+use haul_coreutils::cp::{Backup, BackupMethod};
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 

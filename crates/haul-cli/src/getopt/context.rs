@@ -1,6 +1,7 @@
 //! Context rule from `-Z`, `--context` and the options that keep contexts, for cp, mv and install.
 
-use haul_engine::copy::{Contexts, cause, quote_word};
+use haul_coreutils::cp::Contexts;
+use haul_engine::copy::{cause, quote_word};
 use haul_sys::selinux::Policy;
 use std::ffi::{OsStr, OsString};
 use std::io;

@@ -9,10 +9,8 @@ use crate::console::{Console, Totals, answer, refuse, say, this_command};
 use crate::getopt::backup::BackupEnvironment;
 use crate::getopt::context;
 use crate::interrupt::Interrupt;
-use haul_engine::copy::{
-    self, Contexts, CopyObserver, CopyRules, CopySettings, Operands, Place, Preserve, Print, Tally, Verify,
-    Workers, cause, quote,
-};
+use haul_coreutils::cp::{self, Contexts, CopyRules, CopySettings, Operands, Place, Preserve, Print};
+use haul_engine::copy::{CopyObserver, Tally, Verify, Workers, cause, quote};
 use haul_sys::{CWD, FileKind, Follow, Stat, open, process, selinux, stat, transfer};
 use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
@@ -208,7 +206,7 @@ impl Job<'_> {
             return false;
         }
         let numbered =
-            self.resolved.backup.as_ref().is_some_and(|backup| backup.method == copy::BackupMethod::Numbered);
+            self.resolved.backup.as_ref().is_some_and(|backup| backup.method == cp::BackupMethod::Numbered);
         let Ok(standing) = stat::stat_at(sink.dir(), sink.name, Follow::No) else { return false };
         // The copy reports that both are the same file.
         let is_one = found.identity() == standing.identity();
@@ -268,7 +266,7 @@ impl Job<'_> {
         let operands = Operands::Onto { source: source.to_owned(), sink: sink.name.to_owned() };
         let place = sink.place.cloned();
         let settings = CopySettings { operands, place, rules, moving, log: None, print: Print::default() };
-        let outcome = copy::copy(&settings, self.console, self.tally, self.interrupt.flag());
+        let outcome = cp::copy(&settings, self.console, self.tally, self.interrupt.flag());
         self.failures.set(self.failures.get() + outcome.failures);
         outcome.new_file.filter(|_| outcome.failures == 0 && !outcome.interrupted)
     }

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Directories of the tests in a line, by the word before them.
-const FOLDERS: [(&str, &str); 4] = [
+const FOLDERS: [(&str, &str); 5] = [
     ("cli: ", "haul-cli/tests"),
+    ("coreutils: ", "haul-coreutils/tests/coreutils"),
     ("engine: ", "haul-engine/tests/engine"),
     ("sys: ", "haul-sys/tests/system"),
     ("digest: ", "haul-digest/tests/digests"),

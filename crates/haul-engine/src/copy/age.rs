@@ -11,24 +11,24 @@ const SECOND: i64 = 1_000_000_000;
 const STEPS: [i64; 5] = [2 * SECOND, SECOND, 10_000_000, 1_000, 100];
 
 /// Returns true if the sink has its source's time, as far as its file system can store it.
-pub(crate) fn is_same_time(sink: &Stat, source: &Stat) -> bool {
+pub fn is_same_time(sink: &Stat, source: &Stat) -> bool {
     has_time(sink, source.mtime)
 }
 
 /// Returns true if the sink has this modification time, as far as its file system can store it.
-pub(crate) fn has_time(sink: &Stat, time: Timespec) -> bool {
+pub fn has_time(sink: &Stat, time: Timespec) -> bool {
     sink.mtime == time || sink.mtime == cut_off(time, step_of(sink))
 }
 
 /// Returns true if the sink is as new as the source or newer. With `keeps_times`, a sink whose file
 /// system truncated the source's time counts as new: it has the complete precision that the file
 /// system can store.
-pub(crate) fn is_as_new(sink: &Stat, source: &Stat, keeps_times: bool) -> bool {
+pub fn is_as_new(sink: &Stat, source: &Stat, keeps_times: bool) -> bool {
     is_not_before(sink, source.mtime, keeps_times)
 }
 
 /// Same as [`is_as_new`], for a source with this modification time.
-pub(crate) fn is_not_before(sink: &Stat, time: Timespec, keeps_times: bool) -> bool {
+pub fn is_not_before(sink: &Stat, time: Timespec, keeps_times: bool) -> bool {
     sink.mtime >= time || (keeps_times && sink.mtime >= cut_off(time, step_of(sink)))
 }
 
@@ -53,7 +53,7 @@ fn cut_off(time: Timespec, step: i64) -> Timespec {
 
 /// Returns the times of an incomplete sink: modified in 1970, or before its source if the source is
 /// even older.
-pub(crate) fn unfinished(source: &Stat) -> Times {
+pub fn unfinished(source: &Stat) -> Times {
     let before = source.mtime.sec.saturating_sub(1);
     Times { atime: None, mtime: Some(Timespec { sec: before.min(0), nsec: 0 }) }
 }

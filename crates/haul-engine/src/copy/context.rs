@@ -7,22 +7,22 @@ use super::settings::Moving;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Context of every file whose bytes a job copies.
-pub(crate) struct CopyContext<'a> {
+pub struct CopyContext<'a> {
     /// Settings for copying the bytes.
-    pub(crate) moving: &'a Moving,
+    pub moving: &'a Moving,
     /// Log of the job, if the job is resumable.
-    pub(crate) log: Option<&'a JobLog>,
+    pub log: Option<&'a JobLog>,
     /// Observer of the job, with its counters.
-    pub(crate) observer: JobObserver<'a>,
+    pub observer: JobObserver<'a>,
     /// Verification state of the job.
-    pub(crate) proof: Proof,
+    pub proof: Proof,
     /// Becomes true if the job is to stop.
-    pub(crate) stop: &'a AtomicBool,
+    pub stop: &'a AtomicBool,
 }
 
 impl CopyContext<'_> {
     /// Returns true if the job is to stop.
-    pub(crate) fn is_stopping(&self) -> bool {
+    pub fn is_stopping(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
 }

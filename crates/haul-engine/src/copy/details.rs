@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Copy method of one file.
 #[derive(Debug, Default)]
-pub(crate) struct CopyDetails {
+pub struct CopyDetails {
     chosen: OnceLock<Chosen>,
     /// True if copy_file_range(2) failed although it was chosen.
     offload_refused: AtomicBool,
@@ -32,7 +32,7 @@ impl CopyDetails {
     }
 
     /// Returns the method as text, or `None` if the file did not come so far.
-    pub(crate) fn text(&self) -> Option<String> {
+    pub fn text(&self) -> Option<String> {
         let Chosen { offload, reflink, sparse } = self.chosen.get()?;
         let refused = *offload == "yes" && self.offload_refused.load(Ordering::Relaxed);
         let offload = if refused { "unsupported" } else { offload };

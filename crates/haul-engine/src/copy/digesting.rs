@@ -22,13 +22,13 @@ const ZEROS_BYTES: u64 = 1 << 20;
 
 /// The digests of a file.
 #[derive(Debug)]
-pub(crate) struct FileHash {
+pub struct FileHash {
     /// One value, or one per leaf if leaves were requested.
-    pub(crate) digests: Vec<Digest>,
+    pub digests: Vec<Digest>,
     /// True if the value is the root of a tree with more than one leaf.
-    pub(crate) tree: bool,
+    pub tree: bool,
     /// Digests for the waybill.
-    pub(crate) receipt: Option<ReceiptSums>,
+    pub receipt: Option<ReceiptSums>,
 }
 
 impl FileHash {
@@ -41,7 +41,7 @@ impl FileHash {
     }
 
     /// Returns the digest of the complete file, as the algorithm itself defines it.
-    pub(crate) fn whole(&self) -> Option<Digest> {
+    pub fn whole(&self) -> Option<Digest> {
         match (self.digests.as_slice(), &self.receipt) {
             ([digest], _) if !self.tree => Some(*digest),
             (_, Some(receipt)) => receipt.digests.first().copied(),

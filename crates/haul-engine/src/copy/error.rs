@@ -297,17 +297,17 @@ pub enum CopyError {
 
 impl CopyError {
     /// Returns the error of the system call, if there was one.
-    pub(crate) fn io(&self) -> Option<&io::Error> {
+    pub fn io(&self) -> Option<&io::Error> {
         std::error::Error::source(self)?.downcast_ref()
     }
 
     /// Returns the error for a sink whose owner could not be set.
-    pub(crate) fn owner_failed(path: OsString, source: io::Error) -> CopyError {
+    pub fn owner_failed(path: OsString, source: io::Error) -> CopyError {
         CopyError::Failed { doing: "failed to preserve ownership for", path, source }
     }
 
     /// Returns the error for permissions that could not be copied. It names the side that failed.
-    pub(crate) fn permissions_failed(
+    pub fn permissions_failed(
         error: AclError,
         source_path: impl Fn() -> OsString,
         sink_path: impl Fn() -> OsString,

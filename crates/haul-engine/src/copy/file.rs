@@ -18,11 +18,11 @@ use std::time::Instant;
 
 /// A range of one file: its first byte, its length, and its offset in the sink; `None` as in
 /// [`haul_plan::Requirements`].
-pub(crate) type Part = (ByteOffset, Option<ByteLen>, Option<ByteOffset>);
+pub type Part = (ByteOffset, Option<ByteLen>, Option<ByteOffset>);
 
 /// State of the sink when it was opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum SinkState {
+pub enum SinkState {
     /// No file existed; this job created it.
     New,
     /// A file existed and is now truncated to zero bytes.
@@ -37,7 +37,7 @@ pub(crate) enum SinkState {
 }
 
 /// Decisions of the caller about a file: its names, and its end.
-pub(crate) trait Finish: Debug + Send + Sync {
+pub trait Finish: Debug + Send + Sync {
     /// Returns the path of the source for messages.
     fn source_path(&self) -> OsString;
     /// Returns the path of the sink for messages.
@@ -54,74 +54,75 @@ pub(crate) trait Finish: Debug + Send + Sync {
 
 /// Result of copying a file.
 #[derive(Debug)]
-pub(crate) struct Moved {
+pub struct Moved {
     /// Number of bytes that reached the sink.
-    pub(crate) bytes: u64,
+    pub bytes: u64,
     /// Digest of the file, if one was requested.
-    pub(crate) hash: Option<FileHash>,
+    pub hash: Option<FileHash>,
     /// Verification level of the bytes.
-    pub(crate) level: Level,
+    pub level: Level,
     /// Ranges that were re-read from the device, if not all bytes were.
-    pub(crate) parts_reread: Vec<ByteRange>,
+    pub parts_reread: Vec<ByteRange>,
 }
 
 impl Moved {
     /// Creates the result for bytes that the sink accepted and that were not verified.
-    pub(crate) fn received(bytes: u64) -> Moved {
+    pub fn received(bytes: u64) -> Moved {
         Moved { bytes, hash: None, level: Level::Received, parts_reread: Vec::new() }
     }
 }
 
 /// A file whose two ends are open and whose bytes are to be copied.
 #[derive(Debug)]
-pub(crate) struct FileJob<'j> {
-    pub(crate) source: OwnedFd,
+pub struct FileJob<'j> {
+    /// The open source.
+    pub source: OwnedFd,
     /// `fstat` of the open source.
-    pub(crate) source_stat: Stat,
-    pub(crate) sink: OwnedFd,
-    pub(crate) sink_state: SinkState,
+    pub source_stat: Stat,
+    /// The open sink.
+    pub sink: OwnedFd,
+    /// State of the sink when it was opened.
+    pub sink_state: SinkState,
     /// Device number of the sink's file system.
-    pub(crate) sink_dev: u64,
+    pub sink_dev: u64,
     /// True if the sink is a regular file.
-    pub(crate) sink_is_regular: bool,
+    pub sink_is_regular: bool,
     /// Range to copy if the file has its own ranges (`--read-stdin`). Otherwise the job's settings
     /// apply.
-    pub(crate) part: Option<Part>,
+    pub part: Option<Part>,
     /// Time at which the source was opened.
-    pub(crate) begun: Instant,
+    pub begun: Instant,
     /// Copy method.
-    pub(crate) details: CopyDetails,
+    pub details: CopyDetails,
     /// Log of the file's objects.
-    pub(crate) logged: Option<Arc<Logged>>,
+    pub logged: Option<Arc<Logged>>,
     /// True while an existing file is unchanged, in its bytes and its times.
     untouched: Mutex<bool>,
     /// Names of the file, and its end.
-    pub(crate) finish: Box<dyn Finish + 'j>,
+    pub finish: Box<dyn Finish + 'j>,
 }
 
 /// The two open ends of a file.
 #[derive(Debug)]
-pub(crate) struct FileEnds {
-    pub(crate) source: OwnedFd,
+pub struct FileEnds {
+    /// The open source.
+    pub source: OwnedFd,
     /// `fstat` of the open source.
-    pub(crate) source_stat: Stat,
-    pub(crate) sink: OwnedFd,
-    pub(crate) sink_state: SinkState,
+    pub source_stat: Stat,
+    /// The open sink.
+    pub sink: OwnedFd,
+    /// State of the sink when it was opened.
+    pub sink_state: SinkState,
     /// Device number of the sink's file system.
-    pub(crate) sink_dev: u64,
+    pub sink_dev: u64,
     /// True if the sink is a regular file.
-    pub(crate) sink_is_regular: bool,
+    pub sink_is_regular: bool,
 }
 
 impl<'j> FileJob<'j> {
     /// Creates the job of a file that was opened at time `begun`. `part` is the range to copy if it
     /// differs from the job's settings.
-    pub(crate) fn new(
-        ends: FileEnds,
-        part: Option<Part>,
-        begun: Instant,
-        finish: impl Finish + 'j,
-    ) -> FileJob<'j> {
+    pub fn new(ends: FileEnds, part: Option<Part>, begun: Instant, finish: impl Finish + 'j) -> FileJob<'j> {
         let FileEnds { source, source_stat, sink, sink_state, sink_dev, sink_is_regular } = ends;
         FileJob {
             source,
@@ -140,17 +141,17 @@ impl<'j> FileJob<'j> {
     }
 
     /// Returns the path of the source for messages.
-    pub(crate) fn source_path(&self) -> OsString {
+    pub fn source_path(&self) -> OsString {
         self.finish.source_path()
     }
 
     /// Returns the path of the sink for messages.
-    pub(crate) fn sink_path(&self) -> OsString {
+    pub fn sink_path(&self) -> OsString {
         self.finish.sink_path()
     }
 
     /// Returns the plan of a file: its objects and the offset of its bytes in the sink.
-    pub(crate) fn plan(&self, moving: &Moving) -> Plan {
+    pub fn plan(&self, moving: &Moving) -> Plan {
         let (offset, length, sink_offset) =
             self.part.unwrap_or((moving.offset, moving.length, moving.sink_offset));
         let facts = FileFacts {
@@ -168,13 +169,13 @@ impl<'j> FileJob<'j> {
     }
 
     /// Ends the file.
-    pub(crate) fn complete(&self, moved: Result<Moved, CopyError>) {
+    pub fn complete(&self, moved: Result<Moved, CopyError>) {
         self.finish.complete(self, moved);
     }
 
     /// Returns true if the source's size or modification time changed since it was opened. Pipes
     /// and devices have no state to compare.
-    pub(crate) fn source_was_replaced(&self) -> bool {
+    pub fn source_was_replaced(&self) -> bool {
         let was = &self.source_stat;
         let may_be_same = |now: Stat| now.contents_since(was) != Contents::Changed;
         was.kind == FileKind::Regular && !stat_fd(&self.source).is_ok_and(may_be_same)
@@ -185,7 +186,7 @@ impl<'j> FileJob<'j> {
     ///
     /// # Errors
     /// Returns the error of ftruncate(2). The caller must not write then.
-    pub(crate) fn touch(&self) -> Result<(), CopyError> {
+    pub fn touch(&self) -> Result<(), CopyError> {
         // Other workers of the file wait until it is marked.
         let mut untouched = self.untouched.lock();
         if *untouched {
@@ -197,22 +198,22 @@ impl<'j> FileJob<'j> {
     }
 
     /// Returns true while an existing file is unchanged.
-    pub(crate) fn is_untouched(&self) -> bool {
+    pub fn is_untouched(&self) -> bool {
         *self.untouched.lock()
     }
 
     /// Records that a sync of the file failed: no object of it counts as durable from then on.
-    pub(crate) fn sync_failed(&self) {
+    pub fn sync_failed(&self) {
         self.logged.iter().for_each(|logged| logged.mark_failed());
     }
 
     /// Returns the error for a source whose size or time changed during the copy.
-    pub(crate) fn changed(&self) -> CopyError {
+    pub fn changed(&self) -> CopyError {
         CopyError::SourceChanged { path: self.source_path(), sink: self.sink_path() }
     }
 
     /// Returns the error for a stopped job.
-    pub(crate) fn interrupted(&self) -> CopyError {
+    pub fn interrupted(&self) -> CopyError {
         CopyError::Interrupted { path: self.source_path(), sink: self.sink_path() }
     }
 }

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The other workers of a job, for a worker that copies a file.
-pub(crate) trait Helpers<'j> {
+pub trait Helpers<'j> {
     /// Lets idle workers take objects of a file, and the entries that this worker has not started.
     fn offer(&mut self, file: &Arc<SharedFile<'j>>);
     /// Records that no object of a file is left to take.
@@ -32,7 +32,7 @@ pub(crate) trait Helpers<'j> {
 }
 
 /// State of a worker that copies the bytes of files.
-pub(crate) struct Worker<'j> {
+pub struct Worker<'j> {
     context: &'j CopyContext<'j>,
     blocks: Blocks,
     refusals: CloneRefusals,
@@ -41,7 +41,7 @@ pub(crate) struct Worker<'j> {
 
 impl<'j> Worker<'j> {
     /// Creates the state of a worker.
-    pub(crate) fn new(context: &'j CopyContext<'j>) -> Worker<'j> {
+    pub fn new(context: &'j CopyContext<'j>) -> Worker<'j> {
         let blocks = Blocks::new(context.moving);
         Worker { context, blocks, refusals: CloneRefusals::default(), held: HeldFiles::default() }
     }
@@ -49,7 +49,7 @@ impl<'j> Worker<'j> {
     /// Copies a file. A small file, or one that must be copied in order, is copied by this worker
     /// alone; idle workers help with a large file. When this returns, the file has ended, or the
     /// worker that copies its last object will end it.
-    pub(crate) fn move_file(&mut self, helpers: &mut dyn Helpers<'j>, mut file: FileJob<'j>) {
+    pub fn move_file(&mut self, helpers: &mut dyn Helpers<'j>, mut file: FileJob<'j>) {
         let (plan, delivery) = match self.prepare(&mut file) {
             Ok(Prepared::Open(plan, delivery)) => (plan, delivery),
             Ok(Prepared::Moved(moved)) => return file.complete(Ok(moved)),
@@ -74,7 +74,7 @@ impl<'j> Worker<'j> {
     }
 
     /// Verifies and ends the files of this worker that wait for it.
-    pub(crate) fn prove_held(&mut self) {
+    pub fn prove_held(&mut self) {
         self.held.prove_all(self.context, &mut self.blocks);
     }
 
@@ -127,7 +127,7 @@ impl<'j> Worker<'j> {
 
     /// Takes objects of a shared file until none is left. The worker that finishes the last one
     /// ends the file.
-    pub(crate) fn take_objects(&mut self, helpers: &mut dyn Helpers<'j>, shared: &Arc<SharedFile<'j>>) {
+    pub fn take_objects(&mut self, helpers: &mut dyn Helpers<'j>, shared: &Arc<SharedFile<'j>>) {
         let run = run_of(self.context, shared);
         while let Some(object) = shared.take_object() {
             if object.index.0 + 1 == shared.plan.geometry().count() {

@@ -13,7 +13,7 @@ pub struct Receipt {
     algorithms: Vec<Algorithm>,
     waybill_writer: WaybillWriter,
     /// Directory that the paths of the sinks are relative to.
-    pub(crate) root: Root,
+    pub root: Root,
     /// Temporary store of the leaves until the entry of their file is written; `None` without
     /// leaves.
     leaves: Option<Arc<LeafStore>>,
@@ -43,34 +43,37 @@ impl Receipt {
     }
 
     /// Returns true if the file is the waybill that is being written.
-    pub(crate) fn is(&self, file: &Stat) -> bool {
+    pub fn is(&self, file: &Stat) -> bool {
         self.waybill_writer.identity() == file.identity()
     }
 
     /// Returns the digest algorithms for each file, BLAKE3 first.
-    pub(crate) fn algorithms(&self) -> &[Algorithm] {
+    pub fn algorithms(&self) -> &[Algorithm] {
         &self.algorithms
     }
 
     /// Returns the store of the leaves, if the waybill has them.
-    pub(crate) fn leaves(&self) -> Option<&Arc<LeafStore>> {
+    pub fn leaves(&self) -> Option<&Arc<LeafStore>> {
         self.leaves.as_ref()
     }
 
     /// Returns true if one of the digests needs the bytes of a file in order.
-    pub(crate) fn is_serial(&self) -> bool {
+    pub fn is_serial(&self) -> bool {
         self.algorithms.iter().any(|algorithm| algorithm.algebra() == Algebra::Serial)
     }
 }
 
 /// Digests of a file's bytes for the waybill.
 #[derive(Debug)]
-pub(crate) struct ReceiptSums {
-    pub(crate) digests: Vec<Digest>,
+pub struct ReceiptSums {
+    /// Digests of the whole file, BLAKE3 first.
+    pub digests: Vec<Digest>,
     /// Digests of the objects, if there is more than one.
-    pub(crate) objects: Option<ObjectTable>,
-    pub(crate) leaves: Option<LeafSums>,
-    pub(crate) way: CopyMethod,
+    pub objects: Option<ObjectTable>,
+    /// Leaves of the hash tree, if the waybill has them.
+    pub leaves: Option<LeafSums>,
+    /// Copy method of the file.
+    pub way: CopyMethod,
 }
 
 impl ReceiptSums {

@@ -30,20 +30,22 @@ pub trait CopyObserver: Sync {
 
 /// The observer of a job and its counters. Failures are counted where they are reported.
 #[derive(Clone, Copy)]
-pub(crate) struct JobObserver<'a> {
-    pub(crate) report: &'a dyn CopyObserver,
-    pub(crate) tally: &'a Tally,
+pub struct JobObserver<'a> {
+    /// Receiver of the events.
+    pub report: &'a dyn CopyObserver,
+    /// Counters of the job.
+    pub tally: &'a Tally,
 }
 
 impl JobObserver<'_> {
     /// Reports and counts a failure.
-    pub(crate) fn fail(&self, error: &CopyError) {
+    pub fn fail(&self, error: &CopyError) {
         Tally::add(&self.tally.failures, 1);
         self.report.failed(error);
     }
 
     /// Reports a message that is not a failure.
-    pub(crate) fn warn(&self, warning: &CopyError) {
+    pub fn warn(&self, warning: &CopyError) {
         self.report.warned(warning);
     }
 }
@@ -129,7 +131,7 @@ impl Tally {
     }
 
     /// Adds to one of the counters.
-    pub(crate) fn add(counter: &Counter, amount: u64) {
+    pub fn add(counter: &Counter, amount: u64) {
         counter.add(amount);
     }
 
@@ -139,17 +141,17 @@ impl Tally {
     }
 
     /// Adds entries that are known to exist. Must be called before any of them is handled.
-    pub(crate) fn expect(&self, count: usize) {
+    pub fn expect(&self, count: usize) {
         self.known.add(count as u64);
     }
 
     /// Records that one entry was handled or one directory was read to its end.
-    pub(crate) fn handled(&self) {
+    pub fn handled(&self) {
         self.handled.add(1);
     }
 
     /// Counts a file of `bytes` bytes ahead of its copy. It is known already, and not handled.
-    pub(crate) fn count_ahead(&self, bytes: u64) {
+    pub fn count_ahead(&self, bytes: u64) {
         self.bytes_found.add(bytes);
         self.files_found.add(1);
         self.waiting.fetch_add(1, Ordering::AcqRel);
@@ -157,12 +159,12 @@ impl Tally {
 
     /// Records that the copy takes over a file that was counted ahead. Must be called before the
     /// file is handled.
-    pub(crate) fn caught_up(&self) {
+    pub fn caught_up(&self) {
         self.waiting.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// Returns the number of files that were counted ahead of the copy and were not handled yet.
-    pub(crate) fn ahead(&self) -> u64 {
+    pub fn ahead(&self) -> u64 {
         self.waiting.load(Ordering::Acquire)
     }
 

@@ -135,7 +135,7 @@ pub enum Verify {
 impl Verify {
     /// Returns true if the verification needs bytes to be written. Sharing the blocks of the source
     /// would prove nothing then.
-    pub(crate) fn needs_bytes(self) -> bool {
+    pub fn needs_bytes(self) -> bool {
         matches!(self, Verify::Stream | Verify::Reread | Verify::Hybrid)
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A file cut into objects that several workers take.
 #[derive(Debug)]
-pub(crate) struct SharedFile<'j> {
+pub struct SharedFile<'j> {
     pub(crate) file: FileJob<'j>,
     pub(crate) plan: Plan,
     pub(crate) digest: SharedDigest,

@@ -26,7 +26,7 @@ const BLOCK_BYTES: usize = 1 << 20;
 ///
 /// # Errors
 /// Returns [`CopyError::SourceChanged`], or an error of reading and writing.
-pub(crate) fn check(context: &CopyContext<'_>, file: &FileJob<'_>, moved: &Moved) -> Result<(), CopyError> {
+pub fn check(context: &CopyContext<'_>, file: &FileJob<'_>, moved: &Moved) -> Result<(), CopyError> {
     if file.source_stat.kind != FileKind::Regular {
         return Ok(());
     }

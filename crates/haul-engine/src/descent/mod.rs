@@ -1,5 +1,4 @@
-//! The directories from an operand down to the one being read: as deep as they go, in few
-//! descriptors and with one path for all of them.
+//! Walk of a tree by one thread, to any depth, with few descriptors and one path for all levels.
 
 mod sorted_dir;
 
@@ -16,11 +15,11 @@ use std::sync::Arc;
 /// beneath.
 const OPEN_LEVELS_MOST: u64 = 64;
 
-/// The directories under way, outermost first. The first and the last few are open; those between
-/// are opened again on the way back, by `..` from beneath or by their names from the first, and
-/// only if they are still the ones they were.
+/// A walk: the directories from an operand down to the one being read, outermost first. The first
+/// and the last few are open. Those between are opened again on the way back, by `..` from beneath
+/// or by their names from the first, and only if they are still the same directories.
 #[derive(Debug)]
-pub(crate) struct Descent {
+pub struct Descent {
     levels: Vec<Level>,
     /// The path of the last level, with a slash at its end.
     path: Vec<u8>,
@@ -34,49 +33,51 @@ struct Level {
     dir: SortedDir,
     /// In the level above; nothing for the first.
     name: CString,
-    /// How much of the path leads here.
+    /// Length of the path of this directory.
     path_len: usize,
 }
 
-/// What one step came upon.
+/// Result of one step.
 #[derive(Debug)]
-pub(crate) enum Step {
-    /// What is no directory: its directory, its name there, its path, and its kind.
+pub enum Step {
+    /// An entry that is no directory: its directory, its name there, its path, and its kind.
     Entry(Arc<OwnedFd>, CString, OsString, FileKind),
-    /// A directory, which the next steps go through: itself and its path, with a slash at its end.
+    /// A directory, which the next steps read: itself and its path, with a slash at its end.
     /// [`Descent::skip`] leaves it.
     Entered(Arc<OwnedFd>, OsString),
-    /// Back out of a directory: its path, as it was entered.
+    /// A directory was left: its path, as it was entered.
     Left(OsString),
     /// Nothing yet.
     Nothing,
-    /// Something that can't be read: its path and why.
+    /// A directory or an entry that cannot be read: its path and the error.
     Failed(OsString, io::Error),
 }
 
-impl Descent {
-    /// In no directory yet.
-    pub(crate) fn new() -> Descent {
+impl Default for Descent {
+    /// Creates a walk that is in no directory yet.
+    fn default() -> Descent {
         // Three quarters are left for files, and for directories that files yet to be opened lie
         // in.
         let most_open = (process::open_file_limit() / 4).clamp(2, OPEN_LEVELS_MOST);
         Descent::with_open(most_open as usize)
     }
+}
 
+impl Descent {
     fn with_open(most_open: usize) -> Descent {
         Descent { levels: Vec::new(), path: Vec::new(), open_from: 0, most_open }
     }
 
-    /// Whether all directories are through.
-    pub(crate) fn is_over(&self) -> bool {
+    /// Returns true if all directories were left.
+    pub fn is_over(&self) -> bool {
         self.levels.is_empty()
     }
 
-    /// Begins with an operand.
+    /// Starts with an operand.
     ///
     /// # Errors
-    /// It can't be read.
-    pub(crate) fn begin(&mut self, fd: OwnedFd, path: &OsStr) -> io::Result<()> {
+    /// Returns an error if the directory cannot be read.
+    pub fn begin(&mut self, fd: OwnedFd, path: &OsStr) -> io::Result<()> {
         let facts = stat::stat_fd(&fd)?;
         let dir = SortedDir::read(fd, facts)?;
         self.path.clear();
@@ -89,8 +90,8 @@ impl Descent {
         Ok(())
     }
 
-    /// One step in the innermost directory.
-    pub(crate) fn step(&mut self) -> Step {
+    /// Does one step in the innermost directory.
+    pub fn step(&mut self) -> Step {
         let Some(level) = self.levels.last() else { return Step::Nothing };
         if level.dir.is_through() {
             return self.left();
@@ -99,7 +100,7 @@ impl Descent {
             Ok((fd, Some(entry))) => (fd, entry),
             Ok((_, None)) => return self.left(),
             Err(error) => {
-                // What was read of it so far stands; the step after this one leaves it.
+                // The entries that were read so far count; the next step leaves the directory.
                 if let Some(level) = self.levels.last_mut() {
                     level.dir.end();
                 }
@@ -139,7 +140,7 @@ impl Descent {
     }
 
     /// Leaves the directory just entered without going through it; no step tells that it was left.
-    pub(crate) fn skip(&mut self) {
+    pub fn skip(&mut self) {
         self.leave();
     }
 
@@ -231,7 +232,7 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    /// What the recursive way finds.
+    /// Finds the files of a tree recursively.
     fn naive(dir: &Path, found: &mut Vec<PathBuf>) {
         let mut paths: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
         paths.sort();
@@ -247,7 +248,7 @@ mod tests {
         descent
     }
 
-    /// One step; what failed is told as text.
+    /// Does one step; a failure becomes text.
     fn step(descent: &mut Descent) -> Option<Result<PathBuf, String>> {
         match descent.step() {
             Step::Entry(_, _, path, _) => Some(Ok(path.into())),

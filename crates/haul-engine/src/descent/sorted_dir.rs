@@ -27,9 +27,9 @@ pub(super) struct SortedDir {
     /// The directory as it was opened first.
     facts: Stat,
     names: Names,
-    /// Where in `names` the next one is.
+    /// Index in `names` of the next one.
     at: usize,
-    /// Whether a further pass may find names behind the last one kept.
+    /// True if a further pass may find names behind the last one kept.
     more: bool,
 }
 
@@ -41,7 +41,7 @@ pub(super) struct Name {
 }
 
 impl SortedDir {
-    /// Reads the first names of a directory that was looked at.
+    /// Reads the first names of a directory with these facts.
     pub(super) fn read(fd: OwnedFd, facts: Stat) -> io::Result<SortedDir> {
         SortedDir::with_budget(fd, facts, NAMES_BYTES)
     }
@@ -60,7 +60,7 @@ impl SortedDir {
         self.fd.as_ref()
     }
 
-    /// What was seen when it was opened first.
+    /// Returns the state of the directory when it was opened first.
     pub(super) fn facts(&self) -> &Stat {
         &self.facts
     }
@@ -71,10 +71,10 @@ impl SortedDir {
         self.fd = None;
     }
 
-    /// Takes the directory as it was opened once more, unless it is another one by now.
+    /// Takes the directory, which was opened again, unless it is another one by now.
     ///
     /// # Errors
-    /// It is another one, or can't be looked at.
+    /// Returns an error if it is another one, or if stat(2) fails.
     pub(super) fn reopen(&mut self, fd: OwnedFd) -> io::Result<()> {
         if !is_same_file(&fd, &self.facts)? {
             return Err(io::Error::other("replaced by another directory while it was read"));
@@ -83,12 +83,12 @@ impl SortedDir {
         Ok(())
     }
 
-    /// Whether all names were handed out, so that nothing of the directory is needed any more.
+    /// Returns true if all names were returned, so that the directory is needed no more.
     pub(super) fn is_through(&self) -> bool {
         self.at == self.names.places.len() && !self.more
     }
 
-    /// Hands no more names out.
+    /// Returns no more names from here on.
     pub(super) fn end(&mut self) {
         self.names.clear();
         (self.at, self.more) = (0, false);
@@ -97,7 +97,7 @@ impl SortedDir {
     /// The next name. The directory must be open.
     ///
     /// # Errors
-    /// It can't be read; `EBADF` while it is closed.
+    /// Returns an error if the directory cannot be read; `EBADF` while it is closed.
     pub(super) fn next(&mut self) -> io::Result<Option<Name>> {
         if self.at == self.names.places.len() && self.more {
             let last = self.at.checked_sub(1).map(|at| self.names.bytes_at(at).to_vec());

@@ -6,7 +6,7 @@ use super::LeftReason;
 use super::places::{NameAt, is_unchanged};
 use super::repair_target::RepairTarget;
 use super::survey::{BLOCK_BYTES, Sources, Survey, holds};
-use crate::copy::is_of_lustre;
+use crate::copied_attributes::is_of_lustre;
 use crate::sum::Counters;
 use haul_digest::Hasher;
 use haul_log::waybill::Moment;

@@ -9,7 +9,7 @@ use super::settings::{ENTRIES_PER_TURN, Settings, WINDOW};
 use super::source::Opened;
 use super::split::{Progress, Split, Turn};
 use super::window::Window;
-use crate::copy::{files_left, workers_within};
+use crate::open_files::{files_left, workers_within};
 use crate::pool::{Pool, WorkItem};
 use haul_sys::process;
 use parking_lot::Mutex;

@@ -68,7 +68,7 @@ impl<P: Operands> Walk<P> {
     /// regular are skipped, too.
     pub fn new(operands: P, recipe: Arc<Recipe>, recurse: bool) -> Walk<P> {
         let range = (ByteOffset(0), None);
-        Walk { operands, recipe, recurse, descent: Descent::new(), range, stdin_taken: false }
+        Walk { operands, recipe, recurse, descent: Descent::default(), range, stdin_taken: false }
     }
 
     fn file(

@@ -71,7 +71,7 @@ pub struct Named {
 }
 
 /// Returns the modification time of a file.
-pub(crate) fn moment(stat: &Stat) -> Moment {
+pub fn moment(stat: &Stat) -> Moment {
     Moment { sec: stat.mtime.sec, nsec: stat.mtime.nsec }
 }
 

@@ -10,7 +10,7 @@ mod writer;
 
 pub(crate) use cut_off::any_state;
 pub(crate) use earlier::differ;
-pub(crate) use facts::moment;
+pub use facts::moment;
 pub use facts::{FileFacts, Named, Root, file_entry, name_entry};
 pub use known::{EarlierDigests, Wanted};
 pub(crate) use leaves::{LeafGatherer, LeafWriter, ObjectLeaves};

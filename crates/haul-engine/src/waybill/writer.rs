@@ -337,7 +337,7 @@ impl WaybillWriter {
     ///
     /// Returns false, without an entry, if `stop` became true. A file can have billions of lines,
     /// so this is checked after each [`LINES_UNCHECKED_MAX`] of them.
-    pub(crate) fn add_proven(
+    pub fn add_proven(
         &self,
         entry: &Entry,
         (objects, leaves, proven): (Option<&ObjectTable>, Option<&LeafSums>, &[Proven]),

@@ -15,6 +15,7 @@ pub const LAYERS: &[(&str, Layer)] = &[
     ("haul-browser", Layer { height: 3, is_pure: true }),
     ("haul-net", Layer { height: 3, is_pure: false }),
     ("haul-engine", Layer { height: 4, is_pure: false }),
+    ("haul-coreutils", Layer { height: 5, is_pure: false }),
     ("haul-web", Layer { height: 5, is_pure: false }),
     ("haul-cli", Layer { height: 6, is_pure: false }),
     (LAB, Layer { height: 7, is_pure: false }),

@@ -4,7 +4,8 @@ use super::super::options::OPTIONS;
 use super::*;
 use crate::getopt;
 use crate::getopt::context::tests::StandIn;
-use haul_engine::copy::{Backup, BackupMethod, Contexts, HashForm};
+use haul_coreutils::cp::{Backup, BackupMethod, Contexts};
+use haul_engine::copy::HashForm;
 use haul_model::ObjectSize;
 
 fn settings(line: &str) -> CopySettings {

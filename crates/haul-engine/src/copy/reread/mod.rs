@@ -47,7 +47,7 @@ pub(crate) enum Method {
 
 /// Verification state of a job that is not specific to a file.
 #[derive(Debug)]
-pub(crate) struct Proof {
+pub struct Proof {
     /// Settings of files that are hashed during the copy: with a digest, even if none is printed.
     journey: Moving,
     /// Maximum number of files per worker that wait for their verification.
@@ -77,7 +77,7 @@ const HELD_MOST: u64 = 64;
 impl Proof {
     /// Creates the state for a job with `workers` workers, in a process that may open `open_files`
     /// files.
-    pub(crate) fn new(moving: &Moving, workers: usize, open_files: u64) -> Proof {
+    pub fn new(moving: &Moving, workers: usize, open_files: u64) -> Proof {
         let mut journey = moving.clone();
         journey.digest = journey.digest.or(Some((JOURNEY_DIGEST, HashForm::Plain)));
         let for_workers = open_files.saturating_sub(limits::OPEN_FILES_RESERVED) / 2;

@@ -76,7 +76,7 @@ impl Drop for CommitterGuard<'_> {
 
 impl JobLog {
     /// Runs `work` and commits groups in parallel. When this returns, all its work is committed.
-    pub(crate) fn beside<T>(&self, observer: &JobObserver<'_>, work: impl FnOnce() -> T) -> T {
+    pub fn beside<T>(&self, observer: &JobObserver<'_>, work: impl FnOnce() -> T) -> T {
         self.group().is_over = false;
         let done = thread::scope(|scope| {
             // If no thread can be started, everything is one group.
@@ -136,7 +136,7 @@ impl JobLog {
 
     /// Records a finished file of `bytes` bytes, whose times are set. Files that were not logged
     /// object by object are recorded too.
-    pub(crate) fn finished(&self, observer: &JobObserver<'_>, file: &FileJob<'_>, bytes: u64) {
+    pub fn finished(&self, observer: &JobObserver<'_>, file: &FileJob<'_>, bytes: u64) {
         self.heartbeat(observer);
         match stat::stat_fd(&file.sink) {
             Ok(sink) => {
@@ -162,7 +162,7 @@ impl JobLog {
     }
 
     /// Records that the sink of this source got another name, which changed its change time.
-    pub(crate) fn linked(
+    pub fn linked(
         &self,
         observer: &JobObserver<'_>,
         source: &Stat,
@@ -219,7 +219,7 @@ impl JobLog {
     ///
     /// # Errors
     /// Returns an error if the sync fails.
-    pub(crate) fn sync_alone(&self, observer: &JobObserver<'_>, file: &FileJob<'_>) -> Result<(), CopyError> {
+    pub fn sync_alone(&self, observer: &JobObserver<'_>, file: &FileJob<'_>) -> Result<(), CopyError> {
         if !self.sync.syncs() || self.kept().syncs_as_a_whole(file.sink_dev, &file.sink) {
             return Ok(());
         }
@@ -333,7 +333,7 @@ impl JobLog {
 
     /// Revokes the log entries of a file after a sync of it failed: another sync that ran at the
     /// same time may have succeeded, although the device lacks its objects.
-    pub(crate) fn revoke_failed(&self, observer: &JobObserver<'_>, file: &Logged) {
+    pub fn revoke_failed(&self, observer: &JobObserver<'_>, file: &Logged) {
         self.report_log(observer, self.log_writer.revoke(file.key));
     }
 

@@ -15,7 +15,7 @@ use std::sync::atomic::AtomicBool;
 
 /// A file in progress whose objects are logged.
 #[derive(Debug)]
-pub(crate) struct Logged {
+pub struct Logged {
     /// Number of the file in this run.
     pub(super) number: u64,
     pub(super) key: FileKey,
@@ -38,7 +38,7 @@ pub(crate) struct Logged {
     /// True if the log was trusted for an object without a check.
     pub(super) keeps_some: AtomicBool,
     /// True if a comparison found an object at the sink.
-    pub(crate) compared_some: AtomicBool,
+    pub compared_some: AtomicBool,
     pub(super) durability: Mutex<Durability>,
 }
 
@@ -79,7 +79,7 @@ impl Logged {
     }
 
     /// Returns true if a sync failed.
-    pub(crate) fn has_failed(&self) -> bool {
+    pub fn has_failed(&self) -> bool {
         self.durability().has_failed
     }
 
@@ -98,7 +98,7 @@ impl Logged {
 
     /// Takes the error that prevented an object from becoming durable. Only the first call returns
     /// it.
-    pub(crate) fn take_failure(&self) -> Option<CopyError> {
+    pub fn take_failure(&self) -> Option<CopyError> {
         let source = self.durability().failure.take()?;
         Some(self.sync_failed(source))
     }

@@ -27,7 +27,7 @@ mod there;
 mod writeback;
 
 pub(crate) use file::ObjectAction;
-pub(crate) use logged::Logged;
+pub use logged::Logged;
 
 use super::age::is_same_time;
 use super::error::CopyError;
@@ -177,7 +177,7 @@ impl JobLog {
     /// Returns true if an earlier run of this job finished the sink, so that the sink needs no
     /// write. If that run did not end cleanly, pieces of some files are compared with the source;
     /// `open` opens both.
-    pub(super) fn is_finished(
+    pub fn is_finished(
         &self,
         observer: &JobObserver<'_>,
         (sink, source): (&Stat, &Stat),
@@ -207,7 +207,7 @@ impl JobLog {
     ///
     /// # Errors
     /// Returns an error if one of the files cannot be read.
-    pub(super) fn is_whole(
+    pub fn is_whole(
         &self,
         observer: &JobObserver<'_>,
         (source, source_stat): (&OwnedFd, &Stat),
@@ -231,7 +231,7 @@ impl JobLog {
 
     /// Returns true if the device may lack the present bytes of a sink, although the page cache has
     /// them.
-    pub(super) fn may_lack(&self, sink: &Stat, source: &Stat) -> bool {
+    pub fn may_lack(&self, sink: &Stat, source: &Stat) -> bool {
         self.was_unsynced && !self.claims_finished(sink, source)
     }
 

@@ -128,7 +128,7 @@ impl MetadataWriter {
             };
             let Ok(name) = CString::new(&*xattr.name) else { continue };
             let on_lustre = || filesystem::is_lustre(place.fd());
-            if !is_wanted || !(is_acl || crate::copy::is_attribute_copied(&name, on_lustre)) {
+            if !is_wanted || !(is_acl || crate::copied_attributes::is_attribute_copied(&name, on_lustre)) {
                 continue;
             }
             has_acl |= name.as_c_str() == ACL_ACCESS;

@@ -178,7 +178,9 @@ fn xattrs(item: &Item, keep: Keep) -> io::Result<Vec<Xattr>> {
         } else {
             let is_carried = keep.has(Keep::STORED_SUMS) || !stored::is_attribute(bytes);
             let on_lustre = || filesystem::is_lustre(place.fd());
-            keep.has(Keep::XATTRS) && is_carried && crate::copy::is_attribute_copied(&name, on_lustre)
+            keep.has(Keep::XATTRS)
+                && is_carried
+                && crate::copied_attributes::is_attribute_copied(&name, on_lustre)
         };
         if !wanted {
             continue;

@@ -160,7 +160,7 @@ impl Tree {
             filter,
             one_file_system,
             has_stored_sums: false,
-            descent: Descent::new(),
+            descent: Descent::default(),
             device: 0,
             prefix: Vec::new(),
             replaced_len: 0,

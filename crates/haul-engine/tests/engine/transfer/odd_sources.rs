@@ -3,10 +3,10 @@
 
 use super::pair::{Pair, Told, keep_all};
 use super::small_objects;
-use crate::bed::noise;
 use haul_digest::Algorithm;
 use haul_lab::faults::FaultFs;
 use haul_lab::needs::{Need, met_or_skip};
+use haul_lab::random::noise;
 use haul_model::Level;
 use haul_proto::{JobOptions, Unit, Update, Verify};
 use std::fs::{self, File};

@@ -1,0 +1,66 @@
+//! A range of a file after the first: it uses the sink that the first range opened.
+
+use crate::cp::copied_file::CopiedFile;
+use crate::cp::descriptors::Opened;
+use crate::cp::job::Job;
+use crate::cp::ranges::Ranges;
+use haul_engine::copy::{CopyError, FileEnds, FileJob, Part, Tally};
+use haul_sys::{FileKind, open, stat};
+use std::ffi::OsString;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Opens a range after the first. Returns `None` if the later ranges cannot be copied.
+///
+/// # Errors
+/// Returns an error if no descriptors are left, or if a stream cannot be reopened.
+pub(super) fn open<'j>(
+    job: &'j Job<'j>,
+    ranges: &Arc<Ranges>,
+    parent: &Opened,
+    source_name: OsString,
+    (part, is_last): (Part, bool),
+) -> Result<Option<FileJob<'j>>, CopyError> {
+    let Some(first) = ranges.ends() else { return Ok(None) };
+    let (turn, _) = job.memory.write_alone(first.sink_identity);
+    let unopened = |source| CopyError::OpenSource { path: parent.source_path_of(&source_name), source };
+    let (source, source_stat) = if first.source_stat.kind == FileKind::Regular {
+        (first.source.try_clone().map_err(unopened)?, first.source_stat)
+    } else {
+        // Data that was read from a stream cannot be read again.
+        let fd = open::open_stream_at(parent.source(), &*source_name, first.follow).map_err(unopened)?;
+        let found = stat::stat_fd(&fd).map_err(unopened)?;
+        (fd, found)
+    };
+    let sink = first.sink.try_clone().map_err(|source| CopyError::Cannot {
+        action: "open",
+        path: parent.sink_path_of(&first.sink_name),
+        source,
+    })?;
+    if source_stat.kind == FileKind::Regular {
+        Tally::add(&job.tally().files_found, 1);
+    }
+    let ends = FileEnds {
+        source,
+        source_stat,
+        sink,
+        sink_state: first.sink_state,
+        sink_dev: first.sink_identity.0,
+        sink_is_regular: first.sink_is_regular,
+    };
+    let copied = CopiedFile {
+        job,
+        parent: parent.clone(),
+        source_name,
+        sink_name: first.sink_name.clone(),
+        differing: first.differing,
+        before: first.before,
+        backup: first.backup.clone(),
+        linked: first.linked.filter(|_| is_last),
+        turn: Some(turn),
+        ranges: Some(Arc::clone(ranges)),
+        made: None,
+        more_follows: !is_last,
+    };
+    Ok(Some(FileJob::new(ends, Some(part), Instant::now(), copied)))
+}

@@ -1,0 +1,396 @@
+//! Regular files, and special files that are read like them: opens both ends, and the pipeline
+//! copies the bytes.
+
+use super::standing::{complete, refuse_second_writer};
+use super::task::{Sink, Task, made_line};
+use crate::cp::contexts::{Label, Labelling};
+use crate::cp::copied_file::CopiedFile;
+use crate::cp::directory::Identity;
+use crate::cp::job::Job;
+use crate::cp::links::WriteTurn;
+use crate::cp::ranges::OpenedEnds;
+use crate::cp::rules::{Contexts, CopyRules, Dereference, Make};
+use crate::cp::tree_entry::Entry;
+use crate::cp::tree_worker::Counted;
+use haul_engine::copy::{CopyError, FileEnds, FileJob, Refusal, SinkState, Tally};
+use haul_sys::metadata::{Place, set_mode_at};
+use haul_sys::open as sys;
+use haul_sys::{FileKind, Follow, Stat, filesystem, sparse, stat, wait};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+/// Opens both ends of a file on the fast path: from a directory into one that this job created, so
+/// that no name can collide. Neither end is stat'ed by name before. Returns `None` if anything
+/// differs from what the directory reported; the general path then handles the entry.
+pub(super) fn into_new_directory<'j>(job: &'j Job<'j>, entry: &Entry) -> Option<FileJob<'j>> {
+    let rules = &job.settings.rules;
+    let parent = &entry.parent;
+    let plain = entry.kind_hint == Some(FileKind::Regular)
+        && entry.operand.is_none()
+        && parent.sink_is_new
+        && rules.make == Make::Copy
+        && !rules.attributes_only
+        // An error that fails the file must be found before the file is created.
+        && !matches!(rules.contexts, Contexts::Sources { is_required: true, .. });
+    // Followed links lead to files outside this directory.
+    if !plain || (rules.preserve.links && rules.dereference == Dereference::Always) {
+        return None;
+    }
+    let begun = Instant::now();
+    let source = sys::open_entry_at(parent.source(), &*entry.source_name).ok()?;
+    let source_stat = stat::stat_fd(&source).ok()?;
+    let may_have_others = source_stat.nlink > 1 || (rules.moves && job.memory.is_claimed(&source_stat));
+    let is_plain = source_stat.kind == FileKind::Regular && !job.is_own_waybill(&source_stat);
+    if !is_plain || (rules.preserve.links && may_have_others) {
+        return None;
+    }
+    let mode = NewMode::of(rules, job.user, &source_stat);
+    let (source_path, sink_path) = (|| entry.source_path(), || entry.sink_path());
+    let place = (parent.sink(), &*entry.sink_name);
+    let labelling = Labelling::of_file(job, (&source_path, &sink_path), place, true);
+    let label = announced(labelling.as_ref(), &source).ok()?;
+    let sink = sys::create_new_at(parent.sink(), &*entry.sink_name, mode.first).ok()?;
+    checked(labelling.as_ref(), &label, &sink).ok()?;
+    if entry.counted == Counted::Later {
+        Tally::add(&job.tally().files_found, 1);
+        Tally::add(&job.tally().bytes_found, source_stat.size);
+    }
+    let made = rules.verbose.then(|| made_line(rules, &entry.source_path(), &entry.sink_path()));
+    let (now, later) = if rules.debug { (None, made) } else { (made, None) };
+    if let Some(line) = now {
+        job.report().made(&line);
+    }
+    let ends = FileEnds {
+        source,
+        source_stat,
+        sink,
+        sink_state: SinkState::New,
+        sink_dev: parent.sink_dev.unwrap_or(0),
+        sink_is_regular: true,
+    };
+    let copied = CopiedFile {
+        job,
+        parent: parent.clone(),
+        source_name: entry.source_name.clone(),
+        sink_name: entry.sink_name.clone(),
+        differing: mode.differing,
+        before: None,
+        backup: None,
+        linked: None,
+        turn: None,
+        ranges: None,
+        made: later,
+        more_follows: false,
+    };
+    Some(FileJob::new(ends, None, begun, copied))
+}
+
+/// Sets the security context that the kernel gives to the next file.
+fn announced(labelling: Option<&Labelling<'_, '_>>, source: &OwnedFd) -> Result<Label, CopyError> {
+    labelling.map_or(Ok(Label::Any), |labelling| labelling.announce(Place::file(source)))
+}
+
+/// Labels a sink before any data is written into it.
+fn checked(labelling: Option<&Labelling<'_, '_>>, label: &Label, sink: &OwnedFd) -> Result<(), CopyError> {
+    labelling.map_or(Ok(()), |labelling| labelling.check(label, Place::file(sink)))
+}
+
+/// Mode with which a new file is opened.
+struct NewMode {
+    first: u32,
+    differing: u32,
+}
+
+impl NewMode {
+    fn of(rules: &CopyRules, user: u32, source: &Stat) -> NewMode {
+        let wanted = source.mode & 0o777;
+        if let Some(first) = rules.new_mode {
+            return NewMode { first, differing: 0 };
+        }
+        let preserve = &rules.preserve;
+        // No other user may get access before the file has its owner.
+        let omitted = if preserve.ownership { wanted & 0o077 } else { 0 };
+        // The kernel lets users set attributes only on files that they may write.
+        let extra = if preserve.xattr && user != 0 { 0o200 & !wanted } else { 0 };
+        NewMode { first: (wanted & !omitted) | extra, differing: omitted | extra }
+    }
+}
+
+/// Opens both ends of a file. `is_linked` is true if other names of the source become links to the
+/// sink.
+pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Result<FileJob<'j>, CopyError> {
+    let begun = Instant::now();
+    let (source, source_stat) = open_source(task)?;
+    let mode = NewMode::of(task.rules, task.job.user, &source_stat);
+    let (source_path, sink_path) = (|| task.source_path(), || task.sink_path());
+    let place = (task.entry.parent.sink(), task.sink_name());
+    let labelling = Labelling::of_file(task.job, (&source_path, &sink_path), place, sink.is_new);
+    let label = announced(labelling.as_ref(), &source)?;
+    let complete = complete(task, sink, (&source, &source_stat))?;
+    let is_complete = complete.is_some();
+    let (fd, existing, held) = match complete {
+        Some((fd, turn)) => (fd, ExistingSink::File, Some(turn)),
+        None => {
+            let (fd, existing) = open_sink(task, sink, &mode)?;
+            (fd, existing, None)
+        }
+    };
+    checked(labelling.as_ref(), &label, &fd)?;
+    let is_new = !matches!(existing, ExistingSink::File | ExistingSink::ReadOnly);
+    let standing = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
+        action: "fstat",
+        path: task.sink_path(),
+        source,
+    })?;
+    let is_another = |before: Stat| {
+        let is_another = before.kind == FileKind::Regular && before.identity() != standing.identity();
+        is_another && !was_copied_up(task, &fd, (&before, &standing))
+    };
+    if !is_new && sink.before.is_some_and(is_another) {
+        return Err(Refusal::Replaced(task.sink_path()).into());
+    }
+    let sink_is_regular = standing.kind == FileKind::Regular;
+    let sink_state = match (existing, sink_is_regular && !task.keeps_bytes()) {
+        _ if is_complete => SinkState::Complete,
+        (ExistingSink::Nothing, _) => SinkState::New,
+        (_, true) if may_be_partial(task, &source_stat, &standing) => SinkState::Resumed,
+        // This job may not remove the name.
+        (_, true) => SinkState::Truncated,
+        (_, false) => SinkState::Kept,
+    };
+    if !is_new {
+        refuse_second_writer(task, &standing)?;
+    }
+    let turn = match held {
+        Some(turn) => turn,
+        None => begin_alone(task, &fd, standing.identity(), sink_state)?,
+    };
+    let linked = is_linked.then(|| task.source.identity());
+    let more_follows = task.entry.ranges.is_some();
+    let ends =
+        FileEnds { source, source_stat, sink: fd, sink_state, sink_dev: standing.dev, sink_is_regular };
+    let copied = CopiedFile {
+        job: task.job,
+        parent: task.entry.parent.clone(),
+        source_name: task.entry.source_name.clone(),
+        sink_name: task.sink_name().to_owned(),
+        differing: if is_new { mode.differing } else { existing.opened() },
+        before: Some(standing).filter(|_| !is_new),
+        backup: sink.backup.clone(),
+        linked: linked.filter(|_| !more_follows),
+        turn: Some(turn),
+        ranges: task.entry.ranges.clone(),
+        made: task.made_later(sink),
+        more_follows,
+    };
+    if let Some(ranges) = &task.entry.ranges {
+        let begun = opened_ends(task, &ends, &copied, (standing.identity(), linked));
+        ranges.begin(begun.map_err(task.cannot("create regular file"))?);
+    }
+    Ok(FileJob::new(ends, task.entry.part, begun, copied))
+}
+
+/// Returns both ends for the ranges after the first.
+///
+/// # Errors
+/// Returns an error if no descriptors are left.
+fn opened_ends(
+    task: &Task<'_, '_>,
+    ends: &FileEnds,
+    copied: &CopiedFile<'_>,
+    (sink_identity, linked): (Identity, Option<Identity>),
+) -> io::Result<OpenedEnds> {
+    Ok(OpenedEnds {
+        source: ends.source.try_clone()?,
+        source_stat: ends.source_stat,
+        follow: task.follows(),
+        sink: ends.sink.try_clone()?,
+        sink_identity,
+        sink_name: copied.sink_name.clone(),
+        sink_state: ends.sink_state,
+        sink_is_regular: ends.sink_is_regular,
+        differing: copied.differing,
+        before: copied.before,
+        backup: copied.backup.clone(),
+        linked,
+    })
+}
+
+/// Returns true if a file of overlayfs got another inode number because it was opened for writing.
+/// Without an index, as in containers, this happens to a file with several names in the lower
+/// layer. The new file has one name, and the other properties of the old one.
+fn was_copied_up(task: &Task<'_, '_>, sink: &OwnedFd, (before, now): (&Stat, &Stat)) -> bool {
+    let facts = |stat: &Stat| (stat.kind, stat.size, stat.mtime, stat.mode, stat.uid, stat.gid);
+    before.nlink > 1
+        && now.nlink == 1
+        && facts(before) == facts(now)
+        && now.identity() != task.source.identity()
+        && filesystem::is_overlay(sink)
+}
+
+/// Returns true if the sink may hold a part of the source and must not be truncated. This is so for
+/// a file of several objects in a resumable job.
+fn may_be_partial(task: &Task<'_, '_>, source: &Stat, standing: &Stat) -> bool {
+    let moving = task.job.context.moving;
+    task.job.context.log.is_some()
+        && source.kind == FileKind::Regular
+        && standing.size > 0
+        && source.size > moving.receipt_object().bytes()
+}
+
+/// Waits until no other worker writes the sink, under any name. Then truncates the sink to zero
+/// bytes if it must be empty.
+fn begin_alone(
+    task: &Task<'_, '_>,
+    sink: &OwnedFd,
+    identity: Identity,
+    state: SinkState,
+) -> Result<WriteTurn, CopyError> {
+    let (turn, waited) = task.job.memory.write_alone(identity);
+    // Another worker may have written to a new file under another name before this worker's turn.
+    let is_cut = state == SinkState::Truncated || (state == SinkState::New && waited);
+    if is_cut {
+        if task.job.is_stopping() {
+            return Err(CopyError::Interrupted { path: task.source_path(), sink: task.sink_path() });
+        }
+        sparse::set_len(sink, 0).map_err(task.cannot("create regular file"))?;
+        // After this stat call, kernels with fine-grained timestamps give the write a new
+        // timestamp, as after cp's truncation. The next copy from this file is then newer than an
+        // earlier one.
+        let _ = stat::stat_fd(sink);
+    }
+    Ok(turn)
+}
+
+fn open_source(task: &Task<'_, '_>) -> Result<(OwnedFd, Stat), CopyError> {
+    let (dir, name) = (task.entry.parent.source(), &*task.entry.source_name);
+    let opened = match task.source.kind {
+        FileKind::Regular => sys::open_source_at(dir, name, task.follows(), false).map(Some),
+        FileKind::Fifo => wait::open_pipe_source_at(dir, name, task.follows(), || task.job.is_stopping()),
+        _ => sys::open_stream_at(dir, name, task.follows()).map(Some),
+    };
+    let fd = opened
+        .map_err(|source| CopyError::OpenSource { path: task.source_path(), source })?
+        .ok_or_else(|| stopped(task))?;
+    let found = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
+        action: "fstat",
+        path: task.source_path(),
+        source,
+    })?;
+    if found.identity() != task.source.identity() {
+        return Err(Refusal::Replaced(task.source_path()).into());
+    }
+    Ok((fd, found))
+}
+
+/// Returns the error for a job that was stopped while a pipe had no peer.
+fn stopped(task: &Task<'_, '_>) -> CopyError {
+    CopyError::Interrupted { path: task.source_path(), sink: task.sink_path() }
+}
+
+/// State of the sink's name before the open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ExistingSink {
+    /// Nothing: the file and its name are new.
+    Nothing,
+    /// A dangling link: the file is new.
+    Link,
+    /// An object that can be written.
+    File,
+    /// Like [`ExistingSink::File`], after its owner got write permission.
+    ReadOnly,
+}
+
+impl ExistingSink {
+    /// Returns the permissions that the file now has in excess.
+    fn opened(self) -> u32 {
+        if self == ExistingSink::ReadOnly { 0o200 } else { 0 }
+    }
+}
+
+/// Opens the existing sink or creates it. An existing sink keeps its bytes for now, because another
+/// worker of this job may be writing it.
+fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedFd, ExistingSink), CopyError> {
+    let (dir, name) = (task.entry.parent.sink(), task.sink_name());
+    if !sink.is_new {
+        let opened = if sink.before.is_some_and(|before| before.kind == FileKind::Fifo) {
+            wait::open_pipe_sink_at(dir, name, Follow::Yes, || task.job.is_stopping())
+        } else {
+            sys::open_existing_at(dir, name, false, Follow::Yes).map(Some)
+        };
+        match opened {
+            Ok(fd) => return fd.map(|fd| (fd, ExistingSink::File)).ok_or_else(|| stopped(task)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if is_own_read_only(task, sink, &error) => {
+                return open_read_only(task, sink).map_err(task.cannot("create regular file"));
+            }
+            Err(error) if task.rules.force && removing_helps(&error) => remove_unopenable_sink(task)?,
+            Err(error) => return Err(task.cannot("create regular file")(error)),
+        }
+    }
+    let error = match sys::create_new_at(dir, name, mode.first) {
+        Ok(fd) => return Ok((fd, ExistingSink::Nothing)),
+        Err(error) => error,
+    };
+    if error.kind() == io::ErrorKind::AlreadyExists && sys::read_link_at(dir, name).is_ok() {
+        if !task.rules.open_dangling {
+            return Err(Refusal::DanglingSink(task.sink_path()).into());
+        }
+        let made = sys::create_through_at(dir, name, mode.first);
+        return made.map(|fd| (fd, ExistingSink::Link)).map_err(task.cannot("create regular file"));
+    }
+    let ends_in_slash = name.as_encoded_bytes().ends_with(b"/");
+    let error = if error.kind() == io::ErrorKind::IsADirectory && ends_in_slash {
+        io::Error::from_raw_os_error(20) // ENOTDIR: only the trailing slash asks for a directory.
+    } else {
+        error
+    };
+    Err(task.cannot("create regular file")(error))
+}
+
+/// Returns true if an earlier run may have made this sink read-only, as its source is.
+fn is_own_read_only(task: &Task<'_, '_>, sink: &Sink, error: &io::Error) -> bool {
+    let is_ours = |before: Stat| {
+        before.kind == FileKind::Regular
+            && before.uid == task.job.user
+            && before.mode & 0o200 == 0
+            && task.source.mode & 0o200 == 0
+    };
+    let may_have_made = task.job.context.log.is_some() && sink.before.is_some_and(is_ours);
+    may_have_made && error.kind() == io::ErrorKind::PermissionDenied
+}
+
+/// Opens a read-only sink of this user. It gets its mode when it is complete.
+fn open_read_only(task: &Task<'_, '_>, sink: &Sink) -> io::Result<(OwnedFd, ExistingSink)> {
+    let (dir, name) = (task.entry.parent.sink(), task.sink_name());
+    let mode = sink.before.map_or(0, |before| before.mode);
+    set_mode_at(dir, name, mode | 0o200)?;
+    Ok((sys::open_existing_at(dir, name, false, Follow::No)?, ExistingSink::ReadOnly))
+}
+
+/// Returns true if removing the sink helps after this open error. The cause must be the file
+/// itself, and not this process (descriptors, memory), the storage, or an interrupted open.
+fn removing_helps(error: &io::Error) -> bool {
+    const ENXIO: i32 = 6;
+    const ENODEV: i32 = 19;
+    const ELOOP: i32 = 40;
+    let in_the_file = matches!(
+        error.kind(),
+        io::ErrorKind::PermissionDenied
+            | io::ErrorKind::ExecutableFileBusy
+            | io::ErrorKind::ReadOnlyFilesystem
+            | io::ErrorKind::IsADirectory
+    );
+    in_the_file || matches!(error.raw_os_error(), Some(ENXIO | ENODEV | ELOOP))
+}
+
+/// Removes a sink that cannot be opened (`-f`).
+fn remove_unopenable_sink(task: &Task<'_, '_>) -> Result<(), CopyError> {
+    match sys::unlink_at(task.entry.parent.sink(), task.sink_name()) {
+        Ok(()) => task.report_removed(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Err(error) => return Err(task.cannot("remove")(error)),
+    }
+    Ok(())
+}

@@ -1,0 +1,114 @@
+//! Entries of the waybill of a copy, for everything that arrived.
+
+use super::descriptors::Opened;
+use super::directory::{Directory, DirectorySettle};
+use super::tree_entry::Entry as CopyEntry;
+use haul_engine::copy::{CopyContext, CopyError, FileJob, Moved, ReceiptSums, SinkState};
+use haul_engine::waybill::{FileFacts, Named, file_entry, name_entry};
+use haul_log::waybill::{Entry, Kind, PathError, Proven, RelPath};
+use haul_model::Level;
+use haul_sys::stat::{stat_at, stat_fd};
+use haul_sys::{FileKind, Follow, Stat, open};
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::BorrowedFd;
+
+/// Writes the entry of a settled file, with its final metadata.
+///
+/// # Errors
+/// Returns [`CopyError::Interrupted`] if a stop came before the end. The file then has no entry.
+pub(crate) fn file(
+    context: &CopyContext<'_>,
+    file: &FileJob<'_>,
+    (directory, name): (BorrowedFd<'_>, &OsStr),
+    moved: &Moved,
+    sums: &ReceiptSums,
+) -> Result<(), CopyError> {
+    let objects = sums.objects.as_ref();
+    let leaves = sums.leaves.as_ref();
+    let (way, level) = (Some(sums.way), Some(moved.level));
+    let facts = FileFacts { size: moved.bytes, digests: &sums.digests, objects, leaves, way, level };
+    let parts = moved.parts_reread.iter();
+    let proven: Vec<Proven> = parts.map(|&range| Proven { range, level: Level::Reread }).collect();
+    let Some(receipt) = context.moving.receipt.as_ref() else { return Ok(()) };
+    let sink = file.sink_path();
+    let is_link = || stat_at(directory, name, Follow::No).is_ok_and(|found| found.kind == FileKind::Symlink);
+    // A file that this job created is not reached through a link.
+    let named = match file.sink_state != SinkState::New && is_link() {
+        true => receipt.root.named(&sink),
+        false => receipt.root.path_of(&sink).map(|file| Named { link: None, file }),
+    };
+    let named = match named {
+        Ok(named) => named,
+        Err(fault) => {
+            refuse(context, &sink, fault);
+            return Ok(());
+        }
+    };
+    let Ok(stat) = stat_fd(&file.sink) else { return Ok(()) };
+    if let Some(link) = named.link {
+        receipt.waybill_writer().add(&link, None, None);
+    }
+    let (entry, lines) = (file_entry(named.file, &stat, &facts), (objects, leaves, &proven[..]));
+    let is_written = receipt.waybill_writer().add_proven(&entry, lines, context.stop);
+    if is_written { Ok(()) } else { Err(file.interrupted()) }
+}
+
+/// Writes the entry of a settled directory.
+pub(crate) fn directory(context: &CopyContext<'_>, directory: &Directory, opened: Option<&Opened>) {
+    let is_copied = matches!(directory.settle, DirectorySettle::Copied(_));
+    if let Some(opened) = opened.filter(|_| is_copied) {
+        write(context, &directory.sink_path(), |path| {
+            stat_fd(opened.sink()).ok().and_then(|stat| name_entry(path, &stat, None))
+        });
+    }
+}
+
+/// Writes the entry of a link or a special file that was created.
+pub(crate) fn name(context: &CopyContext<'_>, entry: &CopyEntry) {
+    if context.moving.receipt.is_some() {
+        write(context, &entry.sink_path(), |path| {
+            let sink = (entry.parent.sink(), &*entry.sink_name);
+            let target = open::read_link_at(sink.0, sink.1).ok();
+            stat_at(sink.0, sink.1, Follow::No).ok().and_then(|stat| name_entry(path, &stat, target))
+        });
+    }
+}
+
+/// Writes the entry of an additional name of a settled file that was copied to `first`. `stat`
+/// returns the metadata of the file.
+pub(crate) fn same(
+    context: &CopyContext<'_>,
+    sink: &OsStr,
+    first: &OsStr,
+    stat: impl FnOnce() -> io::Result<Stat>,
+) {
+    let Some(receipt) = context.moving.receipt.as_ref() else { return };
+    match receipt.root.path_of(first) {
+        Ok(first) => write(context, sink, |path| {
+            let stat = stat().ok()?;
+            let mtime = haul_engine::waybill::moment(&stat);
+            Some(Entry { path, kind: Kind::Same { first }, mode: stat.mode & 0o7777, mtime })
+        }),
+        Err(fault) => refuse(context, first, fault),
+    }
+}
+
+/// Writes the entry of an object without data. A sink that no longer exists gets no entry.
+fn write(context: &CopyContext<'_>, sink: &OsStr, entry: impl FnOnce(RelPath) -> Option<Entry>) {
+    let Some(receipt) = context.moving.receipt.as_ref() else { return };
+    match receipt.root.path_of(sink) {
+        Ok(path) => {
+            if let Some(entry) = entry(path) {
+                receipt.waybill_writer().add(&entry, None, None);
+            }
+        }
+        // The root itself has no name relative to the root.
+        Err(PathError::Empty) => {}
+        Err(fault) => refuse(context, sink, fault),
+    }
+}
+
+fn refuse(context: &CopyContext<'_>, sink: &OsStr, fault: PathError) {
+    context.observer.fail(&CopyError::NotInWaybill { path: sink.to_owned(), fault });
+}

@@ -1,0 +1,252 @@
+//! The walk of a copy: operands, directories, and batches of their entries.
+
+use super::contexts;
+use super::descriptors::{Opened, SourceEnd};
+use super::directory::Directory;
+use super::entry;
+use super::job::{Job, Outcome};
+use super::links::{LinkTable, Memory};
+use super::operands;
+use super::rules::CopySettings;
+use super::tree_entry::Entry;
+use super::tree_worker::{Counted, TreeWorker, Walk, WorkPool};
+use haul_engine::copy::{CopyError, CopyObserver, JobObserver, SharedFile, Tally};
+use haul_engine::{Pool, WorkItem, files_left};
+use haul_model::limits;
+use haul_sys::dir::{DirEntry, DirReader};
+use haul_sys::{FileKind, Follow, stat};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// Maximum time that the walk runs ahead of the copy.
+const AHEAD_MAX: Duration = Duration::from_secs(10);
+
+/// Number of entries read from a directory before they are sorted and shared. Sorting by inode
+/// makes cold reads of small files sequential on file systems that hash their directories (ext4).
+const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
+
+/// Copies according to `settings`. Reports every error to `report`. The caller can read `tally`
+/// meanwhile. If `stop` becomes true, the job ends soon, in a resumable state.
+pub fn copy(settings: &CopySettings, report: &dyn CopyObserver, tally: &Tally, stop: &AtomicBool) -> Outcome {
+    copy_after(&Arc::default(), settings, report, tally, stop)
+}
+
+/// Like [`copy`], but takes the multi-name files that earlier jobs of the same command copied.
+/// Later names of those files become links to their sinks.
+pub(crate) fn copy_after(
+    link_table: &Arc<LinkTable>,
+    settings: &CopySettings,
+    report: &dyn CopyObserver,
+    tally: &Tally,
+    stop: &AtomicBool,
+) -> Outcome {
+    let open_files = files_left();
+    let most_workers = operands::most_workers(settings, open_files);
+    let observer = JobObserver { report, tally };
+    let memory = Memory::after(link_table);
+    let job = Job::new(settings, observer, stop, memory, (most_workers, open_files));
+    let failed_before = Tally::get(&tally.failures);
+    if let Some(first) = job.begin_operands() {
+        let pool: WorkPool<'_> = Pool::new(stop);
+        pool.offer_walk(Walk::Operands(first));
+        let ahead = WalkAhead::new(settings.moving.counts_ahead);
+        let walker = Walker { job: &job, pool: &pool, ahead: &ahead };
+        let workers = operands::workers(&job.memory, most_workers);
+        let work =
+            || pool.run(workers, || TreeWorker::new(&job, &pool), |worker, turn| walker.run(worker, turn));
+        match job.context.log {
+            Some(log) => log.beside(&observer, work),
+            None => work(),
+        }
+        contexts::done(settings);
+    }
+    let failures = Tally::get(&tally.failures) - failed_before;
+    job.outcome(failures)
+}
+
+/// The walk ahead of the copy, which counts everything early.
+struct WalkAhead {
+    goes_on: AtomicBool,
+    begun: Instant,
+}
+
+impl WalkAhead {
+    fn new(is_wanted: bool) -> WalkAhead {
+        WalkAhead { goes_on: AtomicBool::new(is_wanted), begun: Instant::now() }
+    }
+
+    /// Returns true while the walk runs ahead of the copy. It ends permanently when too many
+    /// entries wait, or after some time, and where one worker must do everything in order.
+    fn goes_on(&self, tally: &Tally, memory: &Memory, pool: &WorkPool<'_>) -> bool {
+        if !self.goes_on.load(Ordering::Relaxed) {
+            return false;
+        }
+        let goes_on = tally.ahead() < limits::ENTRIES_AHEAD_MAX
+            && self.begun.elapsed() < AHEAD_MAX
+            && !memory.one_worker.load(Ordering::Relaxed);
+        if !goes_on {
+            self.goes_on.store(false, Ordering::Relaxed);
+            pool.end_ahead();
+        }
+        goes_on
+    }
+}
+
+/// The walk of one job.
+#[derive(Clone, Copy)]
+struct Walker<'p, 'j> {
+    job: &'j Job<'j>,
+    pool: &'p WorkPool<'j>,
+    ahead: &'p WalkAhead,
+}
+
+impl<'p, 'j> Walker<'p, 'j> {
+    /// Does one piece of work.
+    fn run(self, worker: &mut TreeWorker<'p, 'j>, turn: WorkItem<Walk, Arc<SharedFile<'j>>>) {
+        let job = self.job;
+        match turn {
+            WorkItem::Help(file) => worker.take_objects(&file),
+            WorkItem::Walk(Walk::Operands(walk)) => operands::take(job, worker, walk),
+            WorkItem::Walk(Walk::Enter(new)) => {
+                if let Some((directory, reader)) = job.enter(*new) {
+                    self.read(worker, directory, reader);
+                }
+            }
+            WorkItem::Walk(Walk::Read(directory, reader)) => {
+                job.descriptors.resume_reading();
+                self.read(worker, directory, reader);
+            }
+            WorkItem::Walk(Walk::Batch(directory, entries, counted)) => {
+                self.batch(worker, directory, entries, counted);
+            }
+        }
+        worker.prove_held();
+        for walk in job.take_ready() {
+            self.pool.offer_walk(Walk::Operands(walk));
+        }
+    }
+
+    /// Copies entries that another worker read.
+    fn batch(
+        self,
+        worker: &mut TreeWorker<'p, 'j>,
+        directory: Arc<Directory>,
+        entries: Vec<DirEntry>,
+        counted: Counted,
+    ) {
+        let job = self.job;
+        match job.descriptors.open(&directory) {
+            Ok(directory) => {
+                // This extra count prevents an entry from being the last beneath the directory.
+                // Going up needs descriptors at each level, and an entry holds some.
+                directory.expect(1);
+                self.take_entries(worker, &directory, entries, counted);
+                job.leave_open(directory);
+            }
+            Err(error) => {
+                job.fail(&error);
+                (0..entries.len()).for_each(|_| self.count_unreachable_entry(&directory, counted));
+            }
+        }
+    }
+
+    /// Counts an entry whose directory can no longer be reached.
+    fn count_unreachable_entry(self, directory: &Arc<Directory>, counted: Counted) {
+        let tally = self.job.tally();
+        if counted == Counted::Ahead {
+            tally.caught_up();
+            Tally::add(&tally.files_done, 1);
+        }
+        tally.handled();
+        self.job.leave(directory);
+    }
+
+    /// Reads entries, keeps a first batch and offers the other batches and the rest of the
+    /// directory to other workers. If too many directories already wait half read, reads this one
+    /// to its end.
+    fn read(self, worker: &mut TreeWorker<'p, 'j>, directory: Opened, mut reader: DirReader<SourceEnd>) {
+        let (job, pool) = (self.job, self.pool);
+        loop {
+            let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
+            let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
+                let path = directory.source_path();
+                job.fail(&CopyError::Cannot { action: "access", path, source });
+                false
+            });
+            directory.expect(entries.len());
+            job.tally().expect(entries.len());
+            // Names of one inode stay in their order, as with cp.
+            entries.sort_by_key(|entry| entry.ino);
+            if self.ahead.goes_on(job.tally(), &job.memory, pool) {
+                entries = self.count_files(&directory, entries);
+            }
+            if more && !job.descriptors.pause_reading() {
+                // Work offered to others waits in memory, and the number of remaining entries is
+                // unbounded.
+                self.take_entries(worker, &directory, entries, Counted::Later);
+                if job.is_stopping() {
+                    return;
+                }
+                continue;
+            }
+            if more {
+                pool.offer_walk(Walk::Read(directory.clone(), reader));
+            } else {
+                drop(reader);
+                job.tally().handled();
+            }
+            while entries.len() > limits::ENTRIES_PER_BATCH {
+                let later = entries.split_off(entries.len() - limits::ENTRIES_PER_BATCH);
+                pool.offer_walk(Walk::Batch(Arc::clone(&directory), later, Counted::Later));
+            }
+            self.take_entries(worker, &directory, entries, Counted::Later);
+            if !more {
+                job.leave_open(directory);
+            }
+            return;
+        }
+    }
+
+    /// Counts the regular files among the entries of a directory, and lets them wait until the walk
+    /// ahead has ended. Returns the other entries.
+    fn count_files(self, directory: &Opened, entries: Vec<DirEntry>) -> Vec<DirEntry> {
+        let job = self.job;
+        let (mut counted, mut others) = (Vec::new(), Vec::new());
+        for entry in entries {
+            let is_file = entry.kind_hint == Some(FileKind::Regular) && !job.is_stopping();
+            let found = is_file.then(|| stat::stat_at(directory.source(), entry.name.as_c_str(), Follow::No));
+            match found {
+                Some(Ok(found)) if found.kind == FileKind::Regular && !job.is_own_waybill(&found) => {
+                    job.tally().count_ahead(found.size);
+                    counted.push(entry);
+                }
+                // Its copy reports an error.
+                _ => others.push(entry),
+            }
+        }
+        while !counted.is_empty() {
+            let rest = counted.split_off(counted.len().min(limits::ENTRIES_PER_BATCH));
+            self.pool.offer_later(Walk::Batch(Arc::clone(directory), counted, Counted::Ahead));
+            counted = rest;
+        }
+        others
+    }
+
+    fn take_entries(
+        self,
+        worker: &mut TreeWorker<'p, 'j>,
+        directory: &Opened,
+        entries: Vec<DirEntry>,
+        counted: Counted,
+    ) {
+        worker.hold(directory, entries, counted);
+        while let Some(next) = worker.next_entry() {
+            if self.job.is_stopping() {
+                return;
+            }
+            let entry = Entry::found(directory, next, counted);
+            entry::copy(self.job, worker, entry);
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! Layer 5: the rules of GNU's tools for files: `cp` and `mv`.
+
+pub mod cp;
+pub mod mv;

@@ -1,0 +1,75 @@
+//! `-Z`: renamed files get the types that SELinux's policy specifies for their new location. A
+//! rename does not change labels.
+
+use crate::cp::Contexts;
+use haul_engine::copy::CopyError;
+use haul_engine::{Descent, Step};
+use haul_sys::dir::open_dir_at;
+use haul_sys::metadata::Place;
+use haul_sys::selinux::{self, Context, Policy};
+use haul_sys::{FileKind, Follow, stat};
+use std::ffi::{CString, OsStr};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::ffi::OsStrExt;
+
+/// Labels a name and everything beneath it, if the rules require that. Returns the warning to print
+/// if an error occurred, which does not fail the move.
+pub(super) fn relabel(
+    contexts: &Contexts,
+    (dir, name): (BorrowedFd<'_>, &OsStr),
+    path: &OsStr,
+) -> Option<CopyError> {
+    let Contexts::Listed(policy) = contexts else { return None };
+    let failed = all(&**policy, dir, name).err();
+    let doing = "failed to set the security context of";
+    failed.map(|source| CopyError::Failed { doing, path: path.to_owned(), source })
+}
+
+/// Labels as many objects as possible. Objects without a context, and those that the policy does
+/// not list, stay unchanged.
+///
+/// # Errors
+/// Returns the last error if there were several.
+fn all(policy: &dyn Policy, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+    // A trailing slash after the moved name would follow a link.
+    let name = crate::cp::without_slashes(name);
+    let kind = stat::stat_at(dir, name, Follow::No)?.kind;
+    let c_name = CString::new(name.as_bytes())?;
+    let mut outcome = Ok(());
+    let mut note = |done: io::Result<()>| {
+        if done.as_ref().is_err_and(|error| !selinux::is_absence(error)) {
+            outcome = done;
+        }
+    };
+    note(one(policy, (dir, name), Place::Name(dir, &c_name), kind));
+    let mut descent = Descent::default();
+    if kind == FileKind::Directory {
+        note(open_dir_at(dir, name, Follow::No).and_then(|fd| descent.begin(fd, name)));
+    }
+    while !descent.is_over() {
+        note(match descent.step() {
+            Step::Entry(dir, name, _, kind) => {
+                let place = (dir.as_fd(), OsStr::from_bytes(name.as_bytes()));
+                one(policy, place, Place::name(&dir, &name), kind)
+            }
+            Step::Entered(dir, _) => {
+                one(policy, (dir.as_fd(), OsStr::new(".")), Place::file(&dir), FileKind::Directory)
+            }
+            Step::Left(_) | Step::Nothing => Ok(()),
+            Step::Failed(_, error) => Err(error),
+        });
+    }
+    outcome
+}
+
+fn one(
+    policy: &dyn Policy,
+    (dir, name): (BorrowedFd<'_>, &OsStr),
+    place: Place<'_>,
+    kind: FileKind,
+) -> io::Result<()> {
+    let standing = Context::of(place)?;
+    let wanted = selinux::of_existing_at(policy, dir, name, (kind, &standing))?;
+    if wanted == standing { Ok(()) } else { wanted.set(place) }
+}

@@ -1,0 +1,393 @@
+//! Removal of sources whose copies exist. The trees at both ends are walked in parallel, and each
+//! name with a matching copy is removed. A directory is removed after everything beneath it.
+
+use super::compare::{CopyRequirements, KeepReason, Side, keep_reason};
+use super::ends::{Facts, Node, OpenEnds, Opened, Reading, source_of};
+use super::error::MoveError;
+use super::settings::MoveObserver;
+use crate::cp::{Place, Unstored, without_slashes};
+use haul_engine::copy::quote;
+use haul_engine::{Pool, WorkItem};
+use haul_engine::{files_left, workers_within};
+use haul_model::limits;
+use haul_sys::dir::{DirEntry, DirReader, open_dir_at};
+use haul_sys::open::{rmdir_at, unlink_at};
+use haul_sys::{CWD, FileKind, Follow, stat};
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Number of entries read from a directory before they are shared.
+const ENTRIES_PER_READ: usize = 8 * limits::ENTRIES_PER_BATCH;
+
+/// An operand that was copied.
+#[derive(Clone, Debug)]
+pub(super) struct CopiedOperand {
+    /// The source, as typed.
+    pub(super) source: OsString,
+    /// Name of its copy, relative to the common target directory.
+    pub(super) name: OsString,
+    /// Device and inode number of the file or directory that was copied.
+    pub(super) identity: (u64, u64),
+}
+
+/// Removal of the copied operands, or a check of which could be removed.
+pub(super) struct Removal<'a> {
+    pub(super) report: &'a dyn MoveObserver,
+    pub(super) stop: &'a AtomicBool,
+    /// Common target directory of the operands.
+    pub(super) place: &'a Place,
+    pub(super) requirements: CopyRequirements,
+    pub(super) unstored: &'a Unstored,
+    pub(super) verbose: bool,
+    pub(super) workers: usize,
+}
+
+/// State shared by the workers.
+struct Job<'a> {
+    removal: &'a Removal<'a>,
+    pool: Pool<'a, Walk, u8>,
+    ends: OpenEnds<'a>,
+    /// True for a check without removals and reports: it only determines if everything could be
+    /// removed.
+    only_looks: bool,
+    failures: AtomicU64,
+}
+
+enum Walk {
+    Operand(CopiedOperand),
+    /// A directory of this name, which is opened when its turn comes.
+    Enter(Arc<Node>, OsString, Box<Facts>),
+    /// The rest of a directory that waited half read, or that is read again.
+    Read(Arc<Node>, DirReader<Reading>),
+    Batch(Arc<Node>, Vec<DirEntry>),
+}
+
+impl Removal<'_> {
+    /// Removes everything in these operands that was copied. Returns the number of names that had
+    /// to stay; each was reported.
+    pub(super) fn remove(&self, operands: Vec<CopiedOperand>) -> u64 {
+        self.walk(operands, false)
+    }
+
+    /// Returns true if the complete operand could be removed.
+    pub(super) fn could_remove(&self, operand: &CopiedOperand) -> bool {
+        self.walk(vec![operand.clone()], true) == 0
+    }
+
+    fn walk(&self, operands: Vec<CopiedOperand>, only_looks: bool) -> u64 {
+        let (pool, failures) = (Pool::new(self.stop), AtomicU64::new(0));
+        let workers = match &*operands {
+            [operand] if !is_directory(&operand.source) => 0,
+            _ => workers_within(self.workers, files_left()),
+        };
+        let job = Job { removal: self, pool, ends: OpenEnds::new(workers, self.place), only_looks, failures };
+        // The pool takes the last offered walk first.
+        for operand in operands.into_iter().rev() {
+            job.pool.offer_walk(Walk::Operand(operand));
+        }
+        job.pool.run(workers, || (), |(), turn| job.turn(turn));
+        // After a stop, the permissions of some directories may still be extended.
+        for node in job.ends.take_granted() {
+            job.shut(&node, job.ends.open(&node).ok().as_ref());
+        }
+        job.failures.into_inner() + u64::from(self.stop.load(Ordering::Relaxed))
+    }
+}
+
+impl Job<'_> {
+    fn turn(&self, turn: WorkItem<Walk, u8>) {
+        match turn {
+            WorkItem::Walk(Walk::Operand(operand)) => self.operand(&operand),
+            WorkItem::Walk(Walk::Enter(parent, name, facts)) => self.with(&parent, 1, |job, parent| {
+                job.enter(Some(parent), (&name, &name), *facts);
+            }),
+            WorkItem::Walk(Walk::Read(node, reader)) => {
+                self.ends.resume_reading();
+                self.with(&node, 1, |job, node| job.read(node, reader));
+            }
+            WorkItem::Walk(Walk::Batch(node, entries)) => {
+                self.with(&node, entries.len(), |job, node| job.batch(node, entries, 0));
+            }
+            WorkItem::Help(_) => {}
+        }
+    }
+
+    fn operand(&self, operand: &CopiedOperand) {
+        if let b"." | b".." = crate::cp::last_component(&operand.source).as_bytes() {
+            return self.fail(None, &MoveError::DotDirectory(operand.source.clone()));
+        }
+        let found = stat::stat_at(CWD, &*operand.source, Follow::No);
+        // Another file has this name now, or the path leads elsewhere: that file was not copied.
+        if found.as_ref().is_ok_and(|found| found.identity() != operand.identity) {
+            let (path, sink) = (operand.source.clone(), self.removal.place.path_of(&operand.name));
+            return self.fail(None, &MoveError::Changed { path, sink });
+        }
+        let kind = found.map(|found| found.kind);
+        self.name(None, (with_one_slash(&operand.source), &operand.name), kind.ok());
+    }
+
+    /// Opens a directory and continues with its waiting items. If it can no longer be opened, all
+    /// these items stay.
+    fn with(&self, node: &Arc<Node>, waiting: usize, go_on: impl FnOnce(&Self, Opened)) {
+        match self.ends.open(node) {
+            Ok(opened) => go_on(self, opened),
+            Err(source) => {
+                self.cannot(Some(node), "access", node.source_path(), source);
+                self.leave(node, None, waiting);
+            }
+        }
+    }
+
+    fn read(&self, node: Opened, mut reader: DirReader<Reading>) {
+        let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
+        loop {
+            let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
+                self.cannot(Some(node.node()), "access", node.source_path(), source);
+                false
+            });
+            if !more {
+                drop(reader);
+                break;
+            }
+            if self.ends.pause_reading() {
+                node.pending.fetch_add(1, Ordering::Relaxed);
+                self.pool.offer_walk(Walk::Read(Arc::clone(node.node()), reader));
+                break;
+            }
+        }
+        node.pending.fetch_add(entries.len(), Ordering::Relaxed);
+        entries.sort_unstable_by_key(|entry| entry.ino);
+        while entries.len() > limits::ENTRIES_PER_BATCH {
+            let later = entries.split_off(entries.len() - limits::ENTRIES_PER_BATCH);
+            self.pool.offer_walk(Walk::Batch(Arc::clone(node.node()), later));
+        }
+        self.batch(node, entries, 1);
+    }
+
+    /// Removes names of a directory; `through` more items beneath it have finished. The directory
+    /// is completed after its last name, because going up needs descriptors at each level.
+    fn batch(&self, node: Opened, entries: Vec<DirEntry>, mut through: usize) {
+        for entry in entries {
+            if self.pool.stopping() {
+                return;
+            }
+            let names = (entry.name_os(), entry.name_os());
+            through += usize::from(self.name(Some(&node), names, entry.kind_hint));
+        }
+        self.leave(&Arc::clone(node.node()), Some(node), through);
+    }
+
+    /// Removes a name, or starts the directory of this name. Returns false if a directory remains
+    /// to be removed.
+    fn name(&self, parent: Option<&Opened>, names: (&OsStr, &OsStr), kind: Option<FileKind>) -> bool {
+        let above = parent.map(Opened::node);
+        match (self.check(parent, names, kind), parent) {
+            (Ok(found), None) if found.source.kind == FileKind::Directory => {
+                self.enter(None, names, found);
+                return false;
+            }
+            (Ok(found), Some(parent)) if found.source.kind == FileKind::Directory => {
+                let later = Walk::Enter(Arc::clone(parent.node()), names.0.to_owned(), Box::new(found));
+                self.pool.offer_walk(later);
+                return false;
+            }
+            (Ok(_), _) => self.unlink(parent, names.0),
+            (Err(error), _) => self.fail(above, &error),
+        }
+        true
+    }
+
+    /// Starts a directory.
+    fn enter(&self, parent: Option<Opened>, names: (&OsStr, &OsStr), facts: Facts) {
+        match self.ends.enter(parent.as_ref(), names, facts) {
+            Ok(node) => {
+                drop(parent);
+                let reader = DirReader::new(node.reading());
+                self.read(node, reader);
+            }
+            Err(source) => {
+                let above = parent.as_ref().map(Opened::node);
+                self.cannot(above, "remove", path(above, names.0, |node| &node.name), source);
+                if let Some(parent) = parent {
+                    self.leave(&Arc::clone(parent.node()), Some(parent), 1);
+                }
+            }
+        }
+    }
+
+    /// Stats a name at both ends and compares the results.
+    fn check(
+        &self,
+        parent: Option<&Opened>,
+        names: (&OsStr, &OsStr),
+        kind: Option<FileKind>,
+    ) -> Result<Facts, MoveError> {
+        let above = parent.map(Opened::node);
+        let (source_dir, sink_dir) = (source_of(parent), self.ends.sink_of(parent));
+        let source_path = || path(above, names.0, |node| &node.name);
+        let sink_path = || self.removal.place.path_of(&path(above, names.1, |node| &node.sink_name));
+        // A link to a directory with a trailing slash was moved as a link.
+        let plain = if kind == Some(FileKind::Directory) { names.1 } else { without_slashes(names.1) };
+        let found = stat::stat_at(source_dir, names.0, Follow::No).map_err(|source| MoveError::Cannot {
+            action: "remove",
+            path: source_path(),
+            source,
+        })?;
+        let copy = stat::stat_at(sink_dir, plain, Follow::No).map_err(|source| MoveError::NoCopy {
+            path: source_path(),
+            sink: sink_path(),
+            source,
+        })?;
+        let source = Side { stat: found, dir: source_dir, name: names.0 };
+        let sink = Side { stat: copy, dir: sink_dir, name: plain };
+        let unstored = self.removal.unstored.may_contain(found.identity());
+        match keep_reason(&source, &sink, self.removal.requirements) {
+            None if unstored => {
+                let what = "attributes";
+                Err(MoveError::Differs { path: source_path(), sink: sink_path(), what })
+            }
+            None => Ok(Facts { source: found, sink: copy }),
+            Some(KeepReason::Changed) => Err(MoveError::Changed { path: source_path(), sink: sink_path() }),
+            Some(KeepReason::Differs(what)) => {
+                Err(MoveError::Differs { path: source_path(), sink: sink_path(), what })
+            }
+        }
+    }
+
+    fn unlink(&self, parent: Option<&Opened>, name: &OsStr) {
+        if self.only_looks {
+            return;
+        }
+        let above = parent.map(Opened::node);
+        let told = |_: &()| self.tell("removed", || path(above, name, |node| &node.name));
+        match unlink_at(source_of(parent), name).inspect(told) {
+            Ok(()) => {}
+            Err(source) => self.cannot(above, "remove", path(above, name, |node| &node.name), source),
+        }
+    }
+
+    /// Counts `through` items beneath a directory as finished. The last item also removes the
+    /// directory, and so on upward.
+    fn leave(&self, node: &Arc<Node>, mut opened: Option<Opened>, mut through: usize) {
+        let mut current = Arc::clone(node);
+        while through > 0 && current.pending.fetch_sub(through, Ordering::AcqRel) == through {
+            through = 1;
+            if opened.is_none() && current.is_access_granted() {
+                opened = self.ends.open(&current).ok();
+            }
+            // This must happen before the directory that leads up by `..` is removed.
+            let above = self.ends.open_above(&current, opened.as_ref());
+            let stays = self.only_looks || current.stays.load(Ordering::Relaxed);
+            let above = match above {
+                Ok(above) if stays || self.remove_directory(&current, above.as_ref()) => above,
+                Ok(_) => return,
+                Err(_) if stays => None,
+                Err(source) => {
+                    self.cannot(current.parent.as_ref(), "remove", current.source_path(), source);
+                    None
+                }
+            };
+            if current.is_access_granted() {
+                self.ends.forget_granted(&current);
+                self.shut(&current, opened.as_ref());
+            }
+            opened = above;
+            match &current.parent {
+                Some(parent) => current = Arc::clone(parent),
+                None => return,
+            }
+        }
+    }
+
+    /// Removes an emptied directory. Returns false if it was not empty and is read again.
+    fn remove_directory(&self, node: &Arc<Node>, above: Option<&Opened>) -> bool {
+        let source = match rmdir_at(source_of(above), &*node.name) {
+            Ok(()) => {
+                self.tell("removed directory", || node.source_path());
+                return true;
+            }
+            Err(error) => error,
+        };
+        let is_first = !node.is_reread.swap(true, Ordering::Relaxed);
+        if source.kind() == io::ErrorKind::DirectoryNotEmpty
+            && is_first
+            && let Ok(again) = open_dir_at(source_of(above), &*node.name, Follow::No)
+        {
+            node.pending.fetch_add(1, Ordering::Relaxed);
+            self.ends.read_again();
+            self.pool.offer_walk(Walk::Read(Arc::clone(node), DirReader::new(Reading::Again(again))));
+            return false;
+        }
+        self.cannot(node.parent.as_ref(), "remove", node.source_path(), source);
+        true
+    }
+
+    /// Restores the mode of a directory's copy after its permissions were extended.
+    fn shut(&self, node: &Arc<Node>, opened: Option<&Opened>) {
+        let shut = opened.map_or_else(|| Err(io::ErrorKind::NotFound.into()), Opened::shut);
+        if let Err(source) = shut {
+            let sink = path(node.parent.as_ref(), &node.sink_name, |node| &node.sink_name);
+            let sink = self.removal.place.path_of(&sink);
+            self.cannot(None, "restore the mode of", sink, source);
+        }
+    }
+
+    fn tell(&self, verb: &str, path: impl Fn() -> OsString) {
+        if self.removal.verbose {
+            let line = format!("{verb} {}", quote(&path()));
+            self.removal.report.made(OsStr::new(&line));
+        }
+    }
+
+    fn cannot(&self, parent: Option<&Arc<Node>>, action: &'static str, path: OsString, source: io::Error) {
+        self.fail(parent, &MoveError::Cannot { action, path, source });
+    }
+
+    /// Records that an item stays, and with it all directories above.
+    fn fail(&self, parent: Option<&Arc<Node>>, error: &MoveError) {
+        for node in std::iter::successors(parent, |node| node.parent.as_ref()) {
+            node.stays.store(true, Ordering::Relaxed);
+        }
+        self.failures.fetch_add(1, Ordering::Relaxed);
+        if !self.only_looks {
+            self.removal.report.not_moved(error);
+        }
+    }
+}
+
+impl Node {
+    fn source_path(&self) -> OsString {
+        path(self.parent.as_ref(), &self.name, |node| &node.name)
+    }
+}
+
+/// Returns the path of a name in a directory, for messages. `of` selects one of a directory's two
+/// names.
+fn path(parent: Option<&Arc<Node>>, name: &OsStr, of: impl Fn(&Node) -> &OsString) -> OsString {
+    let mut above: Vec<&OsString> =
+        std::iter::successors(parent, |node| node.parent.as_ref()).map(|node| of(node)).collect();
+    let Some(first) = above.pop() else { return name.to_owned() };
+    let mut path = first.clone();
+    for part in above.into_iter().rev().map(OsString::as_os_str).chain([name]) {
+        if !path.as_bytes().ends_with(b"/") {
+            path.push("/");
+        }
+        path.push(part);
+    }
+    path
+}
+
+/// Returns a name in the form that tree-walking tools print: several trailing slashes become one,
+/// but `//` may be a separate root.
+fn with_one_slash(name: &OsStr) -> &OsStr {
+    let bytes = name.as_bytes();
+    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(0, |at| at + 1);
+    if bytes.len() == 2 { name } else { OsStr::from_bytes(&bytes[..bytes.len().min(end + 1)]) }
+}
+
+fn is_directory(name: &OsStr) -> bool {
+    stat::stat_at(CWD, name, Follow::No).is_ok_and(|found| found.kind == FileKind::Directory)
+}
