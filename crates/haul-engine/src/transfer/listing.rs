@@ -1,7 +1,7 @@
 //! Listings: the names in a directory of the peer, over one lane and without a transfer.
 
 use super::error::TransferError;
-use super::hello::{AGENT, HANDSHAKE_TIMEOUT, Offer, read};
+use super::jobs::{AGENT, HANDSHAKE_TIMEOUT, Offer, read};
 use super::reason::reason;
 use super::source::moment;
 use super::wanted::{self, relative};

@@ -4,7 +4,7 @@
 //! space in ACCEPT.
 
 use super::error::TransferError;
-use super::hello::SendJob;
+use super::jobs::{CheckSpace, SendJob};
 use super::report::RunContext;
 use super::sink::Destination;
 use super::source::{Operand, Tree, WalkStep};
@@ -15,18 +15,6 @@ use std::collections::HashSet;
 
 /// Maximum number of operands whose sizes are added up by default.
 const OPERANDS_MAX: usize = 64;
-
-/// Action if the sink has less space than the job needs.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum CheckSpace {
-    /// Print a note if the size of the job is known without a walk: no operand is a directory.
-    #[default]
-    Files,
-    /// Print a note. The source is walked before the job starts.
-    Warn,
-    /// Send nothing. The source is walked before the job starts.
-    Refuse,
-}
 
 /// Returns the number of bytes that `job` needs at the sink, or 0 if that is not known.
 pub(super) fn announced(job: &SendJob) -> u64 {

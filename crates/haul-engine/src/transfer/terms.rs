@@ -1,6 +1,6 @@
 //! Terms that both sides agree on, and checks of the peer's terms.
 
-use super::hello::{AGENT, Offer};
+use super::jobs::{AGENT, Offer};
 use super::packing;
 use haul_proto::{
     Accept, Compression, Connect, Features, JobOptions, Keep, PeerText, Reason, Role, SESSION_TOKEN_BYTES,

@@ -2,7 +2,7 @@
 //! has no space for them.
 
 use super::error::TransferError;
-use super::hello::{Offer, read};
+use super::jobs::{Offer, read};
 use super::source::Operand;
 use haul_model::{PathError, RelPath};
 use haul_net::{FrameReader, FrameWriter, LaneError};

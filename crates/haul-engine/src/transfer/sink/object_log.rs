@@ -9,7 +9,7 @@ use crate::log::{
     self, GROUP_TIME, GroupTimer, LogError, LogWriter, ResumeCheck, RunHistory, Settings, SyncPolicy, Target,
     command,
 };
-use crate::transfer::logged::LogLocation;
+use crate::transfer::logs::LogLocation;
 use crate::transfer::reason::reason;
 use crate::transfer::report::Report;
 use crate::transfer::resume;

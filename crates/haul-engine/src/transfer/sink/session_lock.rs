@@ -9,7 +9,7 @@ use super::dirs::{Missing, SinkDirs};
 use super::leftovers;
 use super::object_log::SinkLogConfig;
 use crate::log::{Holder, LogError, LogWriter};
-use crate::transfer::logged::LogLocation;
+use crate::transfer::logs::LogLocation;
 use crate::transfer::source::moment;
 use haul_log::objects::{Identity, Job};
 use haul_model::Moment;
