@@ -7,6 +7,7 @@ mod hybrid;
 mod open_files;
 mod pool;
 mod readahead;
+mod sealed;
 mod uncached;
 
 pub use close_checks::CloseChecks;

@@ -1,8 +1,9 @@
 //! Errors of the object log.
 
-use super::{Holder, LogStoreLimit};
+use super::holder::Holder;
 use haul_log::objects::{Flaw, TooManyObjects};
 use haul_log::record::RecordFlaw;
+use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
@@ -131,5 +132,30 @@ fn next_step(error: &io::Error) -> &'static str {
             "; free space, or use another --state-dir"
         }
         _ => "",
+    }
+}
+
+/// Limit that was reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStoreLimit {
+    /// Maximum size, in bytes.
+    Bytes(u64),
+    /// Maximum number of jobs.
+    Jobs(usize),
+}
+
+impl fmt::Display for LogStoreLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            LogStoreLimit::Bytes(bytes) => {
+                write!(
+                    f,
+                    "log quota exceeded: logs of interrupted jobs use all of {bytes} bytes; raise --log-quota"
+                )
+            }
+            LogStoreLimit::Jobs(jobs) => {
+                write!(f, "job limit reached: the logs of {jobs} interrupted jobs are kept; raise --log-jobs")
+            }
+        }
     }
 }

@@ -3,12 +3,11 @@
 //! does not matter.
 
 use super::locked_job::jobs_folder;
-use super::{LogError, Target, list};
+use super::{LogError, LogStoreLimit, Target, list};
 use haul_log::objects::Identity;
 use haul_sys::sandbox;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -43,31 +42,6 @@ impl Default for LogStoreLimits {
     /// Returns 64 MiB, 1,000 jobs and 14 days.
     fn default() -> LogStoreLimits {
         LogStoreLimits { bytes: 64 << 20, jobs: 1000, age: Duration::from_secs(14 * 86_400) }
-    }
-}
-
-/// Limit that was reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogStoreLimit {
-    /// Maximum size, in bytes.
-    Bytes(u64),
-    /// Maximum number of jobs.
-    Jobs(usize),
-}
-
-impl fmt::Display for LogStoreLimit {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            LogStoreLimit::Bytes(bytes) => {
-                write!(
-                    f,
-                    "log quota exceeded: logs of interrupted jobs use all of {bytes} bytes; raise --log-quota"
-                )
-            }
-            LogStoreLimit::Jobs(jobs) => {
-                write!(f, "job limit reached: the logs of {jobs} interrupted jobs are kept; raise --log-jobs")
-            }
-        }
     }
 }
 

@@ -28,7 +28,8 @@ mod deferred_record;
 mod error;
 mod folder;
 mod group_timer;
-pub(crate) mod job_lock;
+pub(crate) mod holder;
+mod job_lock;
 mod list;
 mod locked_job;
 mod log_store;
@@ -44,17 +45,17 @@ mod user_key;
 
 pub(crate) use deferred_record::STATE;
 pub use deferred_record::{DeferredRecord, REGISTER_AFTER};
-pub use error::LogError;
+pub use error::{LogError, LogStoreLimit};
 pub(crate) use folder::make as create_directory;
 pub use group_timer::SyncPolicy;
 pub(crate) use group_timer::{GROUP_BYTES, GROUP_TIME, GroupTimer};
-pub use job_lock::Holder;
+pub use holder::Holder;
 pub use list::{
     FINISHED_DAYS_MAX, FINISHED_MAX, LATELY_DAYS, Listed, UNFINISHED_DAYS_MAX, UNFINISHED_MAX, find,
     job_folder, jobs, prune,
 };
 pub use locked_job::LockedJob;
-pub use log_store::{Forget, LogStore, LogStoreLimit, LogStoreLimits};
+pub use log_store::{Forget, LogStore, LogStoreLimits};
 pub use log_writer::{LogContents, LogWriter, Settings};
 pub(crate) use record_writer::now;
 pub use record_writer::{CommandLine, RecordWriter, identity};

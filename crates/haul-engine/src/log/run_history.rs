@@ -251,7 +251,7 @@ fn this_boot() -> String {
 /// Checks for any bytes that they are a run history, or refused, and that an accepted history is
 /// the same after it is written and read again.
 pub(crate) fn any(bytes: &[u8]) {
-    for text in crate::fuzzing::sealed(bytes) {
+    for text in crate::sealed::sealed(bytes) {
         let Some(mut run_history) = RunHistory::decode(&text) else { continue };
         assert_eq!(RunHistory::decode(&run_history.encode()).as_ref(), Some(&run_history));
         let at = Moment { sec: 100, nsec: 0 };

@@ -1,9 +1,9 @@
 //! Leftovers of interrupted in-place repairs: they are found, and recovered before anything else.
 
-use super::inplace::{self, Disk, Recovered, Recovery};
+use super::inplace::{self, Disk, Recovery};
 use super::places::{NameAt, split};
 use super::repair_target::RepairTarget;
-use super::{Done, JournalWarning, LeftReason, Repair, RepairObserver};
+use super::{Done, JournalWarning, LeftReason, Recovered, Repair, RepairObserver};
 use crate::verify::{Change, Verdict, VerdictKind};
 use haul_log::waybill::{Kind, Moment, RelPath};
 use haul_sys::beneath::open_root;

@@ -3,6 +3,7 @@
 
 use super::*;
 use haul_digest::Algorithm;
+use haul_log::waybill::RelPath;
 use haul_log::waybill::{
     Content, Entry, Job, LEAVES_PER_LINE, LeafRun, Moment, ObjectDigests, Objects, Writer,
 };

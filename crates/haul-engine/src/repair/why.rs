@@ -1,6 +1,5 @@
 //! Errors of a repair.
 
-use super::inplace::JournalDistrust;
 use crate::copy::quote;
 use crate::log::LogError;
 use crate::sum::reason;
@@ -112,6 +111,24 @@ pub enum LeftReason {
     /// A signal stopped the repair.
     #[error("interrupted")]
     Stopped,
+}
+
+/// Reason why a journal is not used. Anyone who may write to the directory of a file can put a
+/// journal there.
+#[derive(Debug, Error)]
+pub enum JournalDistrust {
+    /// Not a regular file of this user, or other users can write to it.
+    #[error("not a file that only this user can write")]
+    Foreign,
+    /// The state directory has no key, so that this user wrote no journal, or lost the key.
+    #[error("the state directory has no key to authenticate it")]
+    NoKey,
+    /// The bytes are not a journal of this user.
+    #[error("{0}")]
+    Flaw(JournalFlaw),
+    /// The journal belongs to another file that had this name, or was moved from elsewhere.
+    #[error("the journal belongs to another file")]
+    OtherFile,
 }
 
 /// Problem with the journals of in-place repairs that does not stop the repair.

@@ -171,7 +171,7 @@ impl VerifyProgress {
 /// and that an accepted state is the same after it is written and read again.
 pub(crate) fn any_state(bytes: &[u8]) {
     const BOUND: &str = "fuzzed";
-    for text in crate::fuzzing::sealed(bytes) {
+    for text in crate::sealed::sealed(bytes) {
         match VerifyProgress::decode(&text, BOUND) {
             Ok(progress) => {
                 assert!(!progress.is_done(progress.share, progress.next), "it counts from the next entry");

@@ -121,7 +121,7 @@ impl SectionPosition {
 /// Checks for any bytes that they are the state of a section, or refused, and that an accepted
 /// state is the same after it is written and read again.
 pub(crate) fn any_state(bytes: &[u8]) {
-    for text in crate::fuzzing::sealed(bytes) {
+    for text in crate::sealed::sealed(bytes) {
         if let Some(place) = SectionPosition::decode(&text) {
             assert_eq!(SectionPosition::decode(&place.encode()), Some(place));
         }

@@ -16,8 +16,7 @@ mod recover;
 mod tests;
 
 pub(super) use disk::{Disk, was_cut_off};
-pub use recover::JournalDistrust;
-pub use recover::Recovered;
+
 pub(super) use recover::{Recovery, recover};
 
 use super::LeftReason;

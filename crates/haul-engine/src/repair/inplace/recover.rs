@@ -1,37 +1,9 @@
 //! Recovery of an interrupted in-place repair: the repair is finished or undone.
 
 use super::{JournalFile, Privileges, RepairIo, current_bytes, finish, roll_back};
-use crate::repair::LeftReason;
+use crate::repair::{JournalDistrust, LeftReason, Recovered};
 use haul_log::journal::{CHUNK_BYTES_MAX, Chunk, ChunkState, Head, JournalFlaw, Reader};
 use std::io;
-use thiserror::Error;
-
-/// Result of the recovery of an interrupted repair.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Recovered {
-    /// All new bytes were written; they are now durable and verified.
-    Finished,
-    /// The file has its contents from before the repair.
-    Undone,
-}
-
-/// Reason why a journal is not used. Anyone who may write to the directory of a file can put a
-/// journal there.
-#[derive(Debug, Error)]
-pub enum JournalDistrust {
-    /// Not a regular file of this user, or other users can write to it.
-    #[error("not a file that only this user can write")]
-    Foreign,
-    /// The state directory has no key, so that this user wrote no journal, or lost the key.
-    #[error("the state directory has no key to authenticate it")]
-    NoKey,
-    /// The bytes are not a journal of this user.
-    #[error("{0}")]
-    Flaw(JournalFlaw),
-    /// The journal belongs to another file that had this name, or was moved from elsewhere.
-    #[error("the journal belongs to another file")]
-    OtherFile,
-}
 
 /// Result of the search for a journal.
 #[derive(Debug)]

@@ -2,8 +2,8 @@
 //! After the next run the file is unchanged or complete.
 
 use super::recover::recover as search;
-use super::{JournalFile, Privileges, Recovered, Recovery, RepairIo, ReplacementSource, Take, mend};
-use crate::repair::LeftReason;
+use super::{JournalFile, Privileges, Recovery, RepairIo, ReplacementSource, Take, mend};
+use crate::repair::{LeftReason, Recovered};
 use haul_digest::DigestKey;
 use haul_lab::random::Random;
 use haul_log::journal::{CHUNK_BYTES_MAX, Head, SECTOR_BYTES, Shape};
