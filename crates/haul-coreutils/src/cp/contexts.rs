@@ -47,7 +47,8 @@ pub(crate) fn labelled<T>(
     job: &Job<'_>,
     entry: &Entry,
     sink_name: &OsStr,
-    (kind, is_new): (FileKind, bool),
+    kind: FileKind,
+    is_new: bool,
     make: impl FnOnce() -> Result<T, CopyError>,
 ) -> Result<T, CopyError> {
     if !job.settings.rules.contexts.are_set() {
@@ -196,7 +197,8 @@ impl<'a, 'j> Labelling<'a, 'j> {
 pub(crate) fn labelled_above<T>(
     job: &Job<'_>,
     source: &OsStr,
-    (target, sink): (&Opened, &OsStr),
+    target: &Opened,
+    sink: &OsStr,
     is_new: bool,
     make: impl FnOnce() -> Result<T, CopyError>,
 ) -> Result<T, CopyError> {

@@ -135,8 +135,7 @@ impl CopiedFile<'_> {
             log.sync_alone(&context.observer, file)?;
         }
         if let Some(sums) = moved.hash.as_ref().and_then(|hash| hash.receipt.as_ref()) {
-            let place = (self.parent.sink(), &*self.sink_name);
-            receipt_entries::file(context, file, place, &moved, sums)?;
+            receipt_entries::file(context, file, self.parent.sink(), &self.sink_name, &moved, sums)?;
         }
         Ok(moved)
     }

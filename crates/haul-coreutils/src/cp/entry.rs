@@ -13,21 +13,18 @@ mod same;
 mod standing;
 mod task;
 
+pub(crate) use later_range::LaterRange;
 pub(crate) use meet::{is_writable, mode_letters};
 pub(crate) use same::is_one_name;
 
 use super::copied_file::undo_backup;
-use super::descriptors::Opened;
 use super::job::Job;
 use super::links::{FirstSink, LinkAction};
-use super::ranges::Ranges;
 use super::rules::{Dereference, Existing};
 use super::tree_entry::Entry;
 use super::tree_worker::{Counted, TreeWorker, Walk};
-use haul_engine::copy::{CopyError, FileJob, Moved, Part, Refusal, Tally};
+use haul_engine::copy::{CopyError, FileJob, Moved, Refusal, Tally};
 use haul_sys::{FileKind, Follow, Stat, stat};
-use std::ffi::OsString;
-use std::sync::Arc;
 use task::{EntryOutcome, Sink, Task};
 
 /// Decides how to copy an entry, and copies it. Regular files continue in the pipeline.
@@ -88,14 +85,9 @@ pub(crate) fn copy_then<'j>(
 
 /// Copies a later range of a file, depending on the outcome of the first range. Releases `parent`
 /// if there is nothing to do.
-pub(crate) fn copy_range<'j>(
-    job: &'j Job<'j>,
-    worker: &mut TreeWorker<'_, 'j>,
-    (ranges, source_name): (&Arc<Ranges>, OsString),
-    parent: &Opened,
-    part: (Part, bool),
-) {
-    let opened = later_range::open(job, ranges, parent, source_name, part);
+pub(crate) fn copy_range<'j>(job: &'j Job<'j>, worker: &mut TreeWorker<'_, 'j>, range: LaterRange<'_>) {
+    let LaterRange { ranges, parent, .. } = range;
+    let opened = later_range::open(job, range);
     job.tally().handled();
     match opened {
         Ok(Some(file)) => copy_unless_attributes_only(job, worker, file),

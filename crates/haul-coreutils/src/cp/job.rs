@@ -91,7 +91,8 @@ impl<'a> Job<'a> {
         observer: JobObserver<'a>,
         stop: &'a AtomicBool,
         memory: Memory,
-        (workers, open_files): (usize, u64),
+        workers: usize,
+        open_files: u64,
     ) -> Job<'a> {
         let moving = &settings.moving;
         let proof = Proof::new(moving, workers, open_files);

@@ -70,7 +70,7 @@ impl Job<'_> {
         if source.kind == FileKind::Directory || !taken.into_directory || count(self.settings) == Some(1) {
             return false;
         }
-        let same = |earlier: &OsStr| entry::is_one_name((CWD, earlier), (CWD, &taken.source));
+        let same = |earlier: &OsStr| entry::is_one_name(CWD, earlier, CWD, &taken.source);
         let named = self.memory.source_was_named(source.identity(), &taken.source, same);
         let warns = named && self.settings.rules.backup.is_none();
         if warns {
@@ -100,8 +100,8 @@ impl Job<'_> {
                     Some(item) => *item,
                     None => read_line(&self.context, lines)?,
                 };
-                let sink = (rows.target.sink(), &*item.sink);
-                self.memory.lines.begin(rows.next, sink, || rows.waiting(&item)).then(|| {
+                let dir = rows.target.sink();
+                self.memory.lines.begin(rows.next, dir, &item.sink, || rows.waiting(&item)).then(|| {
                     let placed = placed(item.source.clone(), item.sink.clone(), false);
                     Placed { item: Some(item), ..placed }
                 })
@@ -167,19 +167,30 @@ fn take_row<'j>(job: &'j Job<'j>, worker: &mut TreeWorker<'_, 'j>, mut rows: Row
         offer(worker.pool(), later.take());
     }
     let operand = Operand { source: looked_at, sink_is_missing, sinks_collide, ..Operand::default() };
-    copy_operand(job, worker, (taken, operand), (index, &target, waiting), later);
+    copy_operand(job, worker, TakenRow { placed: taken, operand, index, target, waiting }, later);
 }
 
-/// Copies an operand, or records it as a directory and offers the walk through it. `waiting` is
-/// the work after the operand has finished, `later` that after it is recorded: before its own walk,
-/// because a worker takes what was offered last.
+/// An operand whose turn has come.
+struct TakenRow {
+    placed: Placed,
+    operand: Operand,
+    /// Index in the command, from 0.
+    index: usize,
+    target: Opened,
+    /// Work after the operand has finished.
+    waiting: Option<OperandWalk>,
+}
+
+/// Copies an operand, or records it as a directory and offers the walk through it. `later` is the
+/// work after the operand is recorded: before its own walk, because a worker takes what was offered
+/// last.
 fn copy_operand<'j>(
     job: &'j Job<'j>,
     worker: &mut TreeWorker<'_, 'j>,
-    (taken, operand): (Placed, Operand),
-    (index, target, waiting): (usize, &Opened, Option<OperandWalk>),
+    row: TakenRow,
     later: Option<OperandWalk>,
 ) {
+    let TakenRow { placed: taken, operand, index, target, waiting } = row;
     let names = Arc::new(OperandNames {
         index,
         is_only_one: count(job.settings) == Some(1),
@@ -188,7 +199,7 @@ fn copy_operand<'j>(
     });
     target.expect(1);
     let above = if taken.with_parents {
-        parents::make(job, target, (&taken.source, &taken.sink))
+        parents::make(job, &target, &taken.source, &taken.sink)
     } else {
         Ok(parents::Made::default())
     };
@@ -200,9 +211,9 @@ fn copy_operand<'j>(
         }
     };
     let ranges = taken.has_several_ranges().then(Arc::<Ranges>::default);
-    let next = later_parts(&taken, ranges.as_ref(), (&names, target), waiting);
+    let next = later_parts(&taken, ranges.as_ref(), &names, &target, waiting);
     let settle = OperandSettle { names, parents: above.directories, next: Mutex::new(next) };
-    let parent = Opened::operand(target, settle);
+    let parent = Opened::operand(&target, settle);
     if failed || job.was_named_before(&taken, operand.source.as_ref()) {
         job.tally().handled();
         job.leave(&parent);
@@ -229,7 +240,8 @@ fn offer(pool: &WorkPool<'_>, walk: Option<OperandWalk>) {
 fn later_parts(
     taken: &Placed,
     ranges: Option<&Arc<Ranges>>,
-    (names, target): (&Arc<OperandNames>, &Opened),
+    names: &Arc<OperandNames>,
+    target: &Opened,
     after: Option<OperandWalk>,
 ) -> Option<OperandWalk> {
     let (Some(ranges), Some(item)) = (ranges, &taken.item) else { return after };

@@ -31,7 +31,8 @@ pub(crate) struct Made {
 pub(crate) fn make(
     job: &Job<'_>,
     target: &Opened,
-    (source, sink): (&OsStr, &OsStr),
+    source: &OsStr,
+    sink: &OsStr,
 ) -> Result<Made, (Made, CopyError)> {
     let mut made = Made::default();
     let (source, sink) = (source.as_bytes(), sink.as_bytes());
@@ -49,8 +50,8 @@ pub(crate) fn make(
     let lead = source.len() - source.iter().skip_while(|&&byte| byte == b'/').count();
     let ends = (0..=end).filter(|&at| sink[at] == b'/' && (at == 0 || sink[at - 1] != b'/'));
     for end in ends {
-        let names = (OsStr::from_bytes(&source[..lead + end]), OsStr::from_bytes(&sink[..end]));
-        if let Err(error) = make_one(job, target, names, &mut made) {
+        let (source, sink) = (OsStr::from_bytes(&source[..lead + end]), OsStr::from_bytes(&sink[..end]));
+        if let Err(error) = make_one(job, target, source, sink, &mut made) {
             return Err((made, error));
         }
     }
@@ -60,14 +61,15 @@ pub(crate) fn make(
 fn make_one(
     job: &Job<'_>,
     target: &Opened,
-    (source, sink): (&OsStr, &OsStr),
+    source: &OsStr,
+    sink: &OsStr,
     made: &mut Made,
 ) -> Result<(), CopyError> {
     let keep = &job.settings.rules.preserve;
     let Ok(standing) = stat::stat_at(target.sink(), sink, Follow::Yes) else {
         let mut parent = parent_of(source, sink)?;
         made.last_is_new = true;
-        let result = labelled_above(job, source, (target, sink), true, || {
+        let result = labelled_above(job, source, target, sink, true, || {
             make_fillable(&job.settings.rules, &job.context.observer, target, &mut parent)
         });
         // A directory that was not created gets no metadata of its source.
@@ -81,7 +83,7 @@ fn make_one(
     if standing.kind != FileKind::Directory {
         return Err(Refusal::ParentIsFile(target.sink_path_of(sink)).into());
     }
-    labelled_above(job, source, (target, sink), false, || Ok(()))?;
+    labelled_above(job, source, target, sink, false, || Ok(()))?;
     made.directories.extend(noted);
     made.last_is_new = false;
     Ok(())

@@ -20,7 +20,8 @@ use std::os::fd::BorrowedFd;
 pub(crate) fn file(
     context: &CopyContext<'_>,
     file: &FileJob<'_>,
-    (directory, name): (BorrowedFd<'_>, &OsStr),
+    directory: BorrowedFd<'_>,
+    name: &OsStr,
     moved: &Moved,
     sums: &ReceiptSums,
 ) -> Result<(), CopyError> {

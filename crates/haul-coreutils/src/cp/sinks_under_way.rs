@@ -39,10 +39,11 @@ impl SinksUnderWay {
     pub(crate) fn begin(
         &self,
         index: usize,
-        sink: (BorrowedFd<'_>, &OsStr),
+        dir: BorrowedFd<'_>,
+        sink: &OsStr,
         walk: impl FnOnce() -> OperandWalk,
     ) -> bool {
-        let keys = keys(sink);
+        let keys = keys(dir, sink);
         let mut lines = self.lines();
         if keys.iter().flatten().any(|key| lines.taken.contains(key)) {
             lines.waiting = Some(walk());
@@ -71,7 +72,7 @@ impl SinksUnderWay {
 
 /// Returns the keys of a sink. A sink whose directory cannot be stat'ed has no key by name: its
 /// copy will fail.
-fn keys((dir, sink): (BorrowedFd<'_>, &OsStr)) -> [Option<SinkKey>; 2] {
+fn keys(dir: BorrowedFd<'_>, sink: &OsStr) -> [Option<SinkKey>; 2] {
     let (place, name) = backup::split(sink.as_bytes());
     let look = |path: &OsStr| stat::stat_at(dir, path, Follow::Yes).ok().map(|found| found.identity());
     [

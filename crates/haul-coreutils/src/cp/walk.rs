@@ -45,7 +45,7 @@ pub(crate) fn copy_after(
     let most_workers = operands::most_workers(settings, open_files);
     let observer = JobObserver { report, tally };
     let memory = Memory::after(link_table);
-    let job = Job::new(settings, observer, stop, memory, (most_workers, open_files));
+    let job = Job::new(settings, observer, stop, memory, most_workers, open_files);
     let failed_before = Tally::get(&tally.failures);
     if let Some(first) = job.begin_operands() {
         let pool: WorkPool<'_> = Pool::new(stop);

@@ -120,10 +120,11 @@ impl<'a> OpenEnds<'a> {
     pub(super) fn enter(
         &self,
         parent: Option<&Opened>,
-        (name, sink_name): (&OsStr, &OsStr),
+        name: &OsStr,
+        sink_name: &OsStr,
         facts: Facts,
     ) -> io::Result<Opened> {
-        let ends = self.open_both(parent, (name, sink_name))?;
+        let ends = self.open_both(parent, name, sink_name)?;
         ends.are_still(&facts)?;
         let is_access_granted = ends.grant_access(&facts.sink)?;
         let node = Arc::new(Node {
@@ -173,7 +174,7 @@ impl<'a> OpenEnds<'a> {
             closed.push(node);
         }
         for below in closed.into_iter().rev() {
-            let ends = self.open_both(opened.as_ref(), (&below.name, &below.sink_name))?;
+            let ends = self.open_both(opened.as_ref(), &below.name, &below.sink_name)?;
             opened = Some(self.admit(below, ends)?);
         }
         opened.ok_or_else(|| io::ErrorKind::NotFound.into())
@@ -190,8 +191,8 @@ impl<'a> OpenEnds<'a> {
             return Ok(Some(opened));
         }
         let by_dots = below.and_then(|below| {
-            let names = (OsStr::new(".."), OsStr::new(".."));
-            self.open_both(Some(below), names).and_then(|ends| self.admit(above, ends)).ok()
+            let name = OsStr::new("..");
+            self.open_both(Some(below), name, name).and_then(|ends| self.admit(above, ends)).ok()
         });
         by_dots.map_or_else(|| self.open(above), Ok).map(Some)
     }
@@ -217,9 +218,9 @@ impl<'a> OpenEnds<'a> {
         self.half_read.fetch_sub(1, Ordering::Relaxed);
     }
 
-    fn open_both(&self, above: Option<&Opened>, names: (&OsStr, &OsStr)) -> io::Result<Arc<DirPair>> {
-        let source = open_dir_at(source_of(above), names.0, Follow::No)?;
-        let sink = open_place_at(self.sink_of(above), names.1, Follow::No)?;
+    fn open_both(&self, above: Option<&Opened>, name: &OsStr, sink_name: &OsStr) -> io::Result<Arc<DirPair>> {
+        let source = open_dir_at(source_of(above), name, Follow::No)?;
+        let sink = open_place_at(self.sink_of(above), sink_name, Follow::No)?;
         self.open.fetch_add(1, Ordering::Relaxed);
         Ok(Arc::new(DirPair { source, sink, counted: Arc::clone(&self.open) }))
     }

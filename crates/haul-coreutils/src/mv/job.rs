@@ -134,7 +134,7 @@ impl Job<'_> {
                 }
                 Renamed::Done => {
                     self.renamed(source, name, None);
-                    return self.relabel((CWD, last), name);
+                    return self.relabel(CWD, last, name);
                 }
                 Renamed::Meets => tried = Some(Renamed::Meets),
                 failed @ Renamed::Failed(_) => tried = Some(failed),
@@ -218,15 +218,17 @@ impl Job<'_> {
             return Err(MoveError::LinkToDirectory { sink, earlier });
         }
         let way_is_clear = standing.is_none() || backup.is_some();
-        self.carry_out(crossing, &operand, (&source, way_is_clear), (renamed, backup))
+        self.carry_out(crossing, &operand, &source, way_is_clear, renamed, backup)
     }
 
     fn carry_out(
         &mut self,
         crossing: &mut CrossDeviceMove<'_>,
         operand: &Operand<'_>,
-        (source, way_is_clear): (&Stat, bool),
-        (tried, backup): (Renamed, Option<OsString>),
+        source: &Stat,
+        way_is_clear: bool,
+        tried: Renamed,
+        backup: Option<OsString>,
     ) -> Result<(), MoveError> {
         let error = match tried {
             Renamed::Failed(error) if backup.is_none() => error,
@@ -247,7 +249,7 @@ impl Job<'_> {
         } else if !is_across(&error) || self.rules.no_copy {
             MoveError::Rename { path, sink, source: error }
         } else {
-            return self.cross(crossing, operand, (source, way_is_clear), backup);
+            return self.cross(crossing, operand, source, way_is_clear, backup);
         };
         Err(failed)
     }
@@ -258,7 +260,8 @@ impl Job<'_> {
         &mut self,
         crossing: &mut CrossDeviceMove<'_>,
         operand: &Operand<'_>,
-        (source, way_is_clear): (&Stat, bool),
+        source: &Stat,
+        way_is_clear: bool,
         backup: Option<OsString>,
     ) -> Result<(), MoveError> {
         let (place, name) = match operand.place {
@@ -312,7 +315,7 @@ impl Job<'_> {
             let line = format!("exchanged {} <-> {}", quote(operand.source), quote(operand.sink));
             self.report.made(OsStr::new(&line));
         }
-        self.relabel((operand.dir(), operand.name), operand.sink);
+        self.relabel(operand.dir(), operand.name, operand.sink);
         Ok(())
     }
 
@@ -323,12 +326,12 @@ impl Job<'_> {
             self.created.entry(standing.identity()).or_default().insert(operand.name.to_owned());
         }
         self.renamed(operand.source, operand.sink, backup);
-        self.relabel((operand.dir(), operand.name), operand.sink);
+        self.relabel(operand.dir(), operand.name, operand.sink);
     }
 
     /// Sets the security context of a renamed sink (`-Z`).
-    fn relabel(&self, place: (BorrowedFd<'_>, &OsStr), path: &OsStr) {
-        if let Some(warning) = relabel(&self.rules.contexts, place, path) {
+    fn relabel(&self, dir: BorrowedFd<'_>, name: &OsStr, path: &OsStr) {
+        if let Some(warning) = relabel(&self.rules.contexts, dir, name, path) {
             self.report.warned(&warning);
         }
     }

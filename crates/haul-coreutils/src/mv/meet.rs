@@ -82,7 +82,7 @@ impl Job<'_> {
         let one_inode = source.identity() == standing.identity();
         let (from_link, to_link) = (is_link(source), is_link(standing));
         let backs_up = self.rules.backup.is_some();
-        let one_name = || is_one_name((CWD, operand.source), (operand.dir(), operand.name));
+        let one_name = || is_one_name(CWD, operand.source, operand.dir(), operand.name);
         if from_link && to_link {
             if one_name() {
                 return true;
@@ -108,7 +108,7 @@ impl Job<'_> {
     /// Returns true if the source, a link, leads to exactly the name of the sink.
     fn leads_to(&self, operand: &Operand<'_>) -> bool {
         std::fs::canonicalize(operand.source)
-            .is_ok_and(|target| is_one_name((CWD, target.as_os_str()), (operand.dir(), operand.name)))
+            .is_ok_and(|target| is_one_name(CWD, target.as_os_str(), operand.dir(), operand.name))
     }
 
     /// Renames the existing sink (`--backup`). Returns the backup name, relative to the same

@@ -17,7 +17,8 @@ use std::os::unix::ffi::OsStrExt;
 /// if an error occurred, which does not fail the move.
 pub(super) fn relabel(
     contexts: &Contexts,
-    (dir, name): (BorrowedFd<'_>, &OsStr),
+    dir: BorrowedFd<'_>,
+    name: &OsStr,
     path: &OsStr,
 ) -> Option<CopyError> {
     let Contexts::Listed(policy) = contexts else { return None };
@@ -42,7 +43,7 @@ fn all(policy: &dyn Policy, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()>
             outcome = done;
         }
     };
-    note(one(policy, (dir, name), Place::Name(dir, &c_name), kind));
+    note(one(policy, dir, name, Place::Name(dir, &c_name), kind));
     let mut descent = Descent::default();
     if kind == FileKind::Directory {
         note(open_dir_at(dir, name, Follow::No).and_then(|fd| descent.begin(fd, name)));
@@ -50,11 +51,11 @@ fn all(policy: &dyn Policy, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()>
     while !descent.is_over() {
         note(match descent.step() {
             Step::Entry(dir, name, _, kind) => {
-                let place = (dir.as_fd(), OsStr::from_bytes(name.as_bytes()));
-                one(policy, place, Place::name(&dir, &name), kind)
+                let place = Place::name(&dir, &name);
+                one(policy, dir.as_fd(), OsStr::from_bytes(name.as_bytes()), place, kind)
             }
             Step::Entered(dir, _) => {
-                one(policy, (dir.as_fd(), OsStr::new(".")), Place::file(&dir), FileKind::Directory)
+                one(policy, dir.as_fd(), OsStr::new("."), Place::file(&dir), FileKind::Directory)
             }
             Step::Left(_) | Step::Nothing => Ok(()),
             Step::Failed(_, error) => Err(error),
@@ -65,7 +66,8 @@ fn all(policy: &dyn Policy, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()>
 
 fn one(
     policy: &dyn Policy,
-    (dir, name): (BorrowedFd<'_>, &OsStr),
+    dir: BorrowedFd<'_>,
+    name: &OsStr,
     place: Place<'_>,
     kind: FileKind,
 ) -> io::Result<()> {

@@ -97,12 +97,19 @@ impl Removal<'_> {
     }
 }
 
+/// Name of one object at both ends.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    source: &'a OsStr,
+    sink: &'a OsStr,
+}
+
 impl Job<'_> {
     fn turn(&self, turn: WorkItem<Walk, u8>) {
         match turn {
             WorkItem::Walk(Walk::Operand(operand)) => self.operand(&operand),
             WorkItem::Walk(Walk::Enter(parent, name, facts)) => self.with(&parent, 1, |job, parent| {
-                job.enter(Some(parent), (&name, &name), *facts);
+                job.enter(Some(parent), Names { source: &name, sink: &name }, *facts);
             }),
             WorkItem::Walk(Walk::Read(node, reader)) => {
                 self.ends.resume_reading();
@@ -126,7 +133,8 @@ impl Job<'_> {
             return self.fail(None, &MoveError::Changed { path, sink });
         }
         let kind = found.map(|found| found.kind);
-        self.name(None, (with_one_slash(&operand.source), &operand.name), kind.ok());
+        let names = Names { source: with_one_slash(&operand.source), sink: &operand.name };
+        self.name(None, names, kind.ok());
     }
 
     /// Opens a directory and continues with its waiting items. If it can no longer be opened, all
@@ -174,7 +182,7 @@ impl Job<'_> {
             if self.pool.stopping() {
                 return;
             }
-            let names = (entry.name_os(), entry.name_os());
+            let names = Names { source: entry.name_os(), sink: entry.name_os() };
             through += usize::from(self.name(Some(&node), names, entry.kind_hint));
         }
         self.leave(&Arc::clone(node.node()), Some(node), through);
@@ -182,7 +190,7 @@ impl Job<'_> {
 
     /// Removes a name, or starts the directory of this name. Returns false if a directory remains
     /// to be removed.
-    fn name(&self, parent: Option<&Opened>, names: (&OsStr, &OsStr), kind: Option<FileKind>) -> bool {
+    fn name(&self, parent: Option<&Opened>, names: Names<'_>, kind: Option<FileKind>) -> bool {
         let above = parent.map(Opened::node);
         match (self.check(parent, names, kind), parent) {
             (Ok(found), None) if found.source.kind == FileKind::Directory => {
@@ -190,19 +198,19 @@ impl Job<'_> {
                 return false;
             }
             (Ok(found), Some(parent)) if found.source.kind == FileKind::Directory => {
-                let later = Walk::Enter(Arc::clone(parent.node()), names.0.to_owned(), Box::new(found));
+                let later = Walk::Enter(Arc::clone(parent.node()), names.source.to_owned(), Box::new(found));
                 self.pool.offer_walk(later);
                 return false;
             }
-            (Ok(_), _) => self.unlink(parent, names.0),
+            (Ok(_), _) => self.unlink(parent, names.source),
             (Err(error), _) => self.fail(above, &error),
         }
         true
     }
 
     /// Starts a directory.
-    fn enter(&self, parent: Option<Opened>, names: (&OsStr, &OsStr), facts: Facts) {
-        match self.ends.enter(parent.as_ref(), names, facts) {
+    fn enter(&self, parent: Option<Opened>, names: Names<'_>, facts: Facts) {
+        match self.ends.enter(parent.as_ref(), names.source, names.sink, facts) {
             Ok(node) => {
                 drop(parent);
                 let reader = DirReader::new(node.reading());
@@ -210,7 +218,7 @@ impl Job<'_> {
             }
             Err(source) => {
                 let above = parent.as_ref().map(Opened::node);
-                self.cannot(above, "remove", path(above, names.0, |node| &node.name), source);
+                self.cannot(above, "remove", path(above, names.source, |node| &node.name), source);
                 if let Some(parent) = parent {
                     self.leave(&Arc::clone(parent.node()), Some(parent), 1);
                 }
@@ -222,26 +230,23 @@ impl Job<'_> {
     fn check(
         &self,
         parent: Option<&Opened>,
-        names: (&OsStr, &OsStr),
+        names: Names<'_>,
         kind: Option<FileKind>,
     ) -> Result<Facts, MoveError> {
         let above = parent.map(Opened::node);
         let (source_dir, sink_dir) = (source_of(parent), self.ends.sink_of(parent));
-        let source_path = || path(above, names.0, |node| &node.name);
-        let sink_path = || self.removal.place.path_of(&path(above, names.1, |node| &node.sink_name));
+        let source_path = || path(above, names.source, |node| &node.name);
+        let sink_path = || self.removal.place.path_of(&path(above, names.sink, |node| &node.sink_name));
         // A link to a directory with a trailing slash was moved as a link.
-        let plain = if kind == Some(FileKind::Directory) { names.1 } else { without_slashes(names.1) };
-        let found = stat::stat_at(source_dir, names.0, Follow::No).map_err(|source| MoveError::Cannot {
-            action: "remove",
-            path: source_path(),
-            source,
-        })?;
+        let plain = if kind == Some(FileKind::Directory) { names.sink } else { without_slashes(names.sink) };
+        let found = stat::stat_at(source_dir, names.source, Follow::No)
+            .map_err(|source| MoveError::Cannot { action: "remove", path: source_path(), source })?;
         let copy = stat::stat_at(sink_dir, plain, Follow::No).map_err(|source| MoveError::NoCopy {
             path: source_path(),
             sink: sink_path(),
             source,
         })?;
-        let source = Side { stat: found, dir: source_dir, name: names.0 };
+        let source = Side { stat: found, dir: source_dir, name: names.source };
         let sink = Side { stat: copy, dir: sink_dir, name: plain };
         let unstored = self.removal.unstored.may_contain(found.identity());
         match keep_reason(&source, &sink, self.removal.requirements) {

@@ -67,7 +67,7 @@ impl<'j> Worker<'j> {
         };
         match moved {
             Ok(moved) if delivery.method == Method::Device => {
-                self.held.prove(self.context, &mut self.blocks, (file, plan, delivery), moved);
+                self.held.prove(self.context, &mut self.blocks, file, plan, delivery, moved);
             }
             moved => file.complete(moved),
         }
@@ -164,7 +164,7 @@ impl<'j> Worker<'j> {
         ahead::ask(shared, object);
         let mut digest = shared.digest.object(object);
         match run.end_of_hole(object, digest.watches()) {
-            Ok(None) => u64::from(!copy_object(&run, &mut self.blocks, shared, (object, digest))),
+            Ok(None) => u64::from(!copy_object(&run, &mut self.blocks, shared, object, digest)),
             Ok(Some(end)) => {
                 let index = object.index.0;
                 let others = take_until(helpers, shared, end);
@@ -211,7 +211,8 @@ fn copy_object(
     run: &Run<'_>,
     blocks: &mut Blocks,
     shared: &SharedFile<'_>,
-    (object, mut digest): (Object, ObjectHash),
+    object: Object,
+    mut digest: ObjectHash,
 ) -> bool {
     match run.copy_object(blocks, object, &mut digest) {
         Ok(written) if written.bytes < object.range.len() => shared.record_failure(shared.file.changed()),

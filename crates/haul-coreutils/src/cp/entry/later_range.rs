@@ -10,17 +10,24 @@ use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Instant;
 
+/// A range after the first.
+#[derive(Debug)]
+pub(crate) struct LaterRange<'a> {
+    pub(crate) ranges: &'a Arc<Ranges>,
+    pub(crate) source_name: OsString,
+    /// The operand that the range is.
+    pub(crate) parent: &'a Opened,
+    pub(crate) part: Part,
+    /// True for the last range of its file.
+    pub(crate) is_last: bool,
+}
+
 /// Opens a range after the first. Returns `None` if the later ranges cannot be copied.
 ///
 /// # Errors
 /// Returns an error if no descriptors are left, or if a stream cannot be reopened.
-pub(super) fn open<'j>(
-    job: &'j Job<'j>,
-    ranges: &Arc<Ranges>,
-    parent: &Opened,
-    source_name: OsString,
-    (part, is_last): (Part, bool),
-) -> Result<Option<FileJob<'j>>, CopyError> {
+pub(super) fn open<'j>(job: &'j Job<'j>, range: LaterRange<'_>) -> Result<Option<FileJob<'j>>, CopyError> {
+    let LaterRange { ranges, source_name, parent, part, is_last } = range;
     let Some(first) = ranges.ends() else { return Ok(None) };
     let (turn, _) = job.memory.write_alone(first.sink_identity);
     let unopened = |source| CopyError::OpenSource { path: parent.source_path_of(&source_name), source };

@@ -67,7 +67,7 @@ impl<'j> Task<'_, 'j> {
         is_new: bool,
         make: impl FnOnce() -> Result<T, CopyError>,
     ) -> Result<T, CopyError> {
-        contexts::labelled(self.job, self.entry, self.sink_name(), (kind, is_new), make)
+        contexts::labelled(self.job, self.entry, self.sink_name(), kind, is_new, make)
     }
 
     /// Returns true if the bytes of a file of this type are copied. For special files, that is only
@@ -147,7 +147,7 @@ impl<'j> Task<'_, 'j> {
         }
         let sink = (self.entry.parent.sink(), self.sink_name());
         if let Some(log) = self.job.context.log.filter(|_| !is_linked) {
-            log.linked(&self.job.context.observer, &self.source, sink, || self.sink_path());
+            log.linked(&self.job.context.observer, &self.source, sink.0, sink.1, || self.sink_path());
         }
         match earlier.linked(&self.entry.parent, self.sink_name()) {
             Linked::Whole => {
@@ -255,7 +255,7 @@ impl<'j> Task<'_, 'j> {
             return Err(into_itself().into());
         }
         let known = if self.entry.operand.is_some() {
-            let place = named_in((self.entry.parent.sink(), self.sink_name()));
+            let place = named_in(self.entry.parent.sink(), self.sink_name());
             let directory = KnownDirectory { operand: names.index, sink: self.sink_path(), place };
             self.job.memory.name_directory(self.source.identity(), directory)
         } else {
@@ -263,10 +263,10 @@ impl<'j> Task<'_, 'j> {
         };
         let Some(known) = known else { return Ok(false) };
         let is_known = |named: Option<NamedIn>| named.is_some() && named == known.place;
-        if is_known(named_in((self.entry.parent.source(), &self.entry.source_name))) {
+        if is_known(named_in(self.entry.parent.source(), &self.entry.source_name)) {
             return Err(into_itself().into());
         }
-        if is_known(named_in((self.entry.parent.sink(), self.sink_name()))) {
+        if is_known(named_in(self.entry.parent.sink(), self.sink_name())) {
             self.job.report().warned(&Refusal::DirectoryTwice(names.source.clone()).into());
             return Ok(true);
         }

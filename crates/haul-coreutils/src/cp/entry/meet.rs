@@ -49,7 +49,7 @@ impl Task<'_, '_> {
     fn was_finished(&self, before: &Stat) -> Result<bool, CopyError> {
         let Some(log) = self.job.context.log else { return Ok(false) };
         let open = || self.open_both(before);
-        if !log.is_finished(&self.job.context.observer, (before, &self.source), open, || self.sink_path()) {
+        if !log.is_finished(&self.job.context.observer, before, &self.source, open, || self.sink_path()) {
             return Ok(false);
         }
         if self.keeps_links() {

@@ -127,7 +127,7 @@ pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Res
     let place = (task.entry.parent.sink(), task.sink_name());
     let labelling = Labelling::of_file(task.job, (&source_path, &sink_path), place, sink.is_new);
     let label = announced(labelling.as_ref(), &source)?;
-    let complete = complete(task, sink, (&source, &source_stat))?;
+    let complete = complete(task, sink, &source, &source_stat)?;
     let is_complete = complete.is_some();
     let (fd, existing, held) = match complete {
         Some((fd, turn)) => (fd, ExistingSink::File, Some(turn)),
@@ -145,7 +145,7 @@ pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Res
     })?;
     let is_another = |before: Stat| {
         let is_another = before.kind == FileKind::Regular && before.identity() != standing.identity();
-        is_another && !was_copied_up(task, &fd, (&before, &standing))
+        is_another && !was_copied_up(task, &fd, &before, &standing)
     };
     if !is_new && sink.before.is_some_and(is_another) {
         return Err(Refusal::Replaced(task.sink_path()).into());
@@ -185,7 +185,7 @@ pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Res
         more_follows,
     };
     if let Some(ranges) = &task.entry.ranges {
-        let begun = opened_ends(task, &ends, &copied, (standing.identity(), linked));
+        let begun = opened_ends(task, &ends, &copied, standing.identity(), linked);
         ranges.begin(begun.map_err(task.cannot("create regular file"))?);
     }
     Ok(FileJob::new(ends, task.entry.part, begun, copied))
@@ -199,7 +199,8 @@ fn opened_ends(
     task: &Task<'_, '_>,
     ends: &FileEnds,
     copied: &CopiedFile<'_>,
-    (sink_identity, linked): (Identity, Option<Identity>),
+    sink_identity: Identity,
+    linked: Option<Identity>,
 ) -> io::Result<OpenedEnds> {
     Ok(OpenedEnds {
         source: ends.source.try_clone()?,
@@ -220,7 +221,7 @@ fn opened_ends(
 /// Returns true if a file of overlayfs got another inode number because it was opened for writing.
 /// Without an index, as in containers, this happens to a file with several names in the lower
 /// layer. The new file has one name, and the other properties of the old one.
-fn was_copied_up(task: &Task<'_, '_>, sink: &OwnedFd, (before, now): (&Stat, &Stat)) -> bool {
+fn was_copied_up(task: &Task<'_, '_>, sink: &OwnedFd, before: &Stat, now: &Stat) -> bool {
     let facts = |stat: &Stat| (stat.kind, stat.size, stat.mtime, stat.mode, stat.uid, stat.gid);
     before.nlink > 1
         && now.nlink == 1

@@ -115,19 +115,20 @@ impl Task<'_, '_> {
     /// Returns true if source and sink are the same name in the same directory.
     fn is_one_name(&self) -> bool {
         let parent = &self.entry.parent;
-        is_one_name((parent.source(), &self.entry.source_name), (parent.sink(), self.sink_name()))
+        is_one_name(parent.source(), &self.entry.source_name, parent.sink(), self.sink_name())
     }
 }
 
-/// Returns true if two paths end in the same name of the same directory.
-pub(crate) fn is_one_name(a: (BorrowedFd<'_>, &OsStr), b: (BorrowedFd<'_>, &OsStr)) -> bool {
+/// Returns true if two paths, each relative to a directory, end in the same name of the same
+/// directory.
+pub(crate) fn is_one_name(a: BorrowedFd<'_>, a_path: &OsStr, b: BorrowedFd<'_>, b_path: &OsStr) -> bool {
     let last = |path: &OsStr| split(path.as_bytes()).1.to_owned();
-    last(a.1) == last(b.1) && named_in(a).is_some_and(|a| named_in(b) == Some(a))
+    last(a_path) == last(b_path) && named_in(a, a_path).is_some_and(|a| named_in(b, b_path) == Some(a))
 }
 
 /// Returns the directory that contains the last component of a path, and that component. Returns
 /// `None` if the directory cannot be stat'ed.
-pub(super) fn named_in((dir, path): (BorrowedFd<'_>, &OsStr)) -> Option<NamedIn> {
+pub(super) fn named_in(dir: BorrowedFd<'_>, path: &OsStr) -> Option<NamedIn> {
     let (place, name) = split(path.as_bytes());
     let place = stat::stat_at(dir, OsStr::from_bytes(place), Follow::Yes).ok()?;
     Some((place.identity(), OsStr::from_bytes(name).to_owned()))

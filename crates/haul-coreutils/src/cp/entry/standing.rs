@@ -40,7 +40,8 @@ pub(super) fn refuse_second_writer(task: &Task<'_, '_>, standing: &Stat) -> Resu
 pub(super) fn complete(
     task: &Task<'_, '_>,
     sink: &Sink,
-    (source, source_stat): (&OwnedFd, &Stat),
+    source: &OwnedFd,
+    source_stat: &Stat,
 ) -> Result<Option<(OwnedFd, WriteTurn)>, CopyError> {
     let moving = task.job.context.moving;
     let (Some(log), Some(before)) = (task.job.context.log, sink.before.filter(|_| !sink.is_new)) else {
@@ -64,9 +65,8 @@ pub(super) fn complete(
     let (turn, _) = task.job.memory.write_alone(before.identity());
     let standing = stat::stat_fd(&fd).map_err(task.cannot("fstat"))?;
     let is_it = standing.identity() == before.identity() && looks_finished(source_stat, &standing);
-    let is_whole = || {
-        log.is_whole(&task.job.context.observer, (source, source_stat), (&fd, &standing), || task.sink_path())
-    };
+    let is_whole =
+        || log.is_whole(&task.job.context.observer, source, source_stat, &fd, &standing, || task.sink_path());
     Ok((is_it && is_whole().map_err(task.cannot("compare"))?).then_some((fd, turn)))
 }
 

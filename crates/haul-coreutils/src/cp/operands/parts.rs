@@ -4,7 +4,7 @@
 use super::offer;
 use crate::cp::descriptors::Opened;
 use crate::cp::directory::OperandSettle;
-use crate::cp::entry;
+use crate::cp::entry::{self, LaterRange};
 use crate::cp::job::Job;
 use crate::cp::operand_walk::{LaterParts, OperandWalk};
 use crate::cp::rules::BatchItem;
@@ -36,5 +36,6 @@ pub(super) fn take<'j>(job: &'j Job<'j>, worker: &mut TreeWorker<'_, 'j>, mut pa
     target.expect(1);
     job.tally().expect(1);
     let parent = Opened::operand(&target, settle);
-    entry::copy_range(job, worker, (&ranges, source), &parent, (part, is_last));
+    let range = LaterRange { ranges: &ranges, source_name: source, parent: &parent, part, is_last };
+    entry::copy_range(job, worker, range);
 }

@@ -55,7 +55,9 @@ impl<'j> HeldFiles<'j> {
         &mut self,
         context: &CopyContext<'_>,
         blocks: &mut Blocks,
-        (file, plan, delivery): (FileJob<'j>, Plan, Delivery),
+        file: FileJob<'j>,
+        plan: Plan,
+        delivery: Delivery,
         moved: Moved,
     ) {
         let may_wait =

@@ -69,7 +69,7 @@ impl JobLog {
             }
             None => return self.unlogged(file),
         };
-        let known = self.trusted(file, (&sink, key), plan, known)?;
+        let known = self.trusted(file, &sink, key, plan, known)?;
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Ok(Some(Arc::new(Logged {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -106,7 +106,8 @@ impl JobLog {
     fn trusted(
         &self,
         file: &FileJob<'_>,
-        (sink, key): (&Stat, FileKey),
+        sink: &Stat,
+        key: FileKey,
         plan: &Plan,
         known: ObjectSet,
     ) -> Result<ObjectSet, CopyError> {
@@ -168,7 +169,8 @@ impl JobLog {
     pub(crate) fn differs(
         &self,
         observer: &JobObserver<'_>,
-        (file, logged): (&FileJob<'_>, &Logged),
+        file: &FileJob<'_>,
+        logged: &Logged,
         object_action: ObjectAction,
     ) -> Result<(), CopyError> {
         if matches!(object_action, ObjectAction::Prove | ObjectAction::Sample(_)) {

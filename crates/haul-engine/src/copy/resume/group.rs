@@ -101,7 +101,8 @@ impl JobLog {
         &self,
         observer: &JobObserver<'_>,
         file: &Arc<Logged>,
-        (object, range): (ObjectIndex, ByteRange),
+        object: ObjectIndex,
+        range: ByteRange,
     ) -> Result<(), CopyError> {
         if self.sync == SyncPolicy::Object {
             cache::sync_data(&file.sink).map_err(|source| {
@@ -166,7 +167,8 @@ impl JobLog {
         &self,
         observer: &JobObserver<'_>,
         source: &Stat,
-        (place, name): (BorrowedFd<'_>, &OsStr),
+        place: BorrowedFd<'_>,
+        name: &OsStr,
         path: impl FnOnce() -> OsString,
     ) {
         if source.kind != FileKind::Regular {

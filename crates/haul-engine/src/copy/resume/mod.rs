@@ -180,7 +180,8 @@ impl JobLog {
     pub fn is_finished(
         &self,
         observer: &JobObserver<'_>,
-        (sink, source): (&Stat, &Stat),
+        sink: &Stat,
+        source: &Stat,
         open: impl FnOnce() -> io::Result<(OwnedFd, OwnedFd)>,
         path: impl FnOnce() -> OsString,
     ) -> bool {
@@ -193,8 +194,7 @@ impl JobLog {
             return true;
         }
         // A file that cannot be read is handled like any other, which reports the reason.
-        let Ok(is_same) = open().and_then(|(source, sink)| sample::have_same((&source, &sink), pieces))
-        else {
+        let Ok(is_same) = open().and_then(|(source, sink)| sample::have_same(&source, &sink, pieces)) else {
             return false;
         };
         if !is_same {
@@ -210,11 +210,13 @@ impl JobLog {
     pub fn is_whole(
         &self,
         observer: &JobObserver<'_>,
-        (source, source_stat): (&OwnedFd, &Stat),
-        (sink, sink_stat): (&OwnedFd, &Stat),
+        source: &OwnedFd,
+        source_stat: &Stat,
+        sink: &OwnedFd,
+        sink_stat: &Stat,
         path: impl FnOnce() -> OsString,
     ) -> io::Result<bool> {
-        let is_same = sample::have_all((source, sink), source_stat.size)?;
+        let is_same = sample::have_all(source, sink, source_stat.size)?;
         if !is_same && self.claims_finished(sink_stat, source_stat) {
             self.distrust(observer, path());
         }

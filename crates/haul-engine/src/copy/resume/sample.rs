@@ -56,7 +56,8 @@ pub(super) fn pieces(source: &Stat, cut: Geometry) -> impl Iterator<Item = ByteR
 /// # Errors
 /// Returns an error if one of the files cannot be read.
 pub(super) fn have_same(
-    (source, sink): (&OwnedFd, &OwnedFd),
+    source: &OwnedFd,
+    sink: &OwnedFd,
     pieces: impl IntoIterator<Item = ByteRange>,
 ) -> io::Result<bool> {
     let [mut here, mut there] = [(); 2].map(|()| vec![0; usize::try_from(PIECE_BYTES).unwrap_or(0)]);
@@ -77,9 +78,13 @@ pub(super) fn have_same(
 ///
 /// # Errors
 /// Returns an error if one of the files cannot be read.
-pub(super) fn have_all(files: (&OwnedFd, &OwnedFd), len: u64) -> io::Result<bool> {
+pub(super) fn have_all(source: &OwnedFd, sink: &OwnedFd, len: u64) -> io::Result<bool> {
     let step = usize::try_from(PIECE_BYTES).unwrap_or(1);
-    have_same(files, (0..len).step_by(step).map(|at| ByteRange::between(at, len.min(at + PIECE_BYTES))))
+    have_same(
+        source,
+        sink,
+        (0..len).step_by(step).map(|at| ByteRange::between(at, len.min(at + PIECE_BYTES))),
+    )
 }
 
 #[cfg(test)]
@@ -132,7 +137,7 @@ mod tests {
         let piece = |start, end| ByteRange::between(start, end);
         let same = |pieces: &[ByteRange]| {
             let [one, other] = [&one, &other].map(|path| OwnedFd::from(File::open(path).unwrap()));
-            have_same((&one, &other), pieces.iter().copied()).unwrap()
+            have_same(&one, &other, pieces.iter().copied()).unwrap()
         };
         fs::write(&other, &bytes).unwrap();
         assert!(same(&[piece(0, 65_536), piece(196_608, 262_144), piece(262_144, 300_000)]));

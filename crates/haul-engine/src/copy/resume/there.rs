@@ -56,7 +56,7 @@ impl Run<'_> {
         };
         if !is_there {
             if object_action != ObjectAction::Replace {
-                log.differs(&self.context.observer, (self.file, logged), object_action)?;
+                log.differs(&self.context.observer, self.file, logged, object_action)?;
             }
             self.file.touch()?;
             self.delivery.clear(self.file, self.sink_range(object.range), || self.context.is_stopping())?;
@@ -107,7 +107,7 @@ impl Run<'_> {
         };
         let object = self.plan.geometry().object_at(range.start).filter(|object| object.range == range);
         object.map_or(Ok(()), |object| {
-            log.written(&self.context.observer, logged, (object.index, self.sink_range(range)))
+            log.written(&self.context.observer, logged, object.index, self.sink_range(range))
         })
     }
 }
