@@ -172,12 +172,12 @@ fn line(now: &ProgressSnapshot, took: Duration) -> String {
     let (done, found) = (format_size(now.bytes_done), format_size(now.bytes_found));
     let left = if now.walked { time_left(now, took) } else { "counting".to_owned() };
     let files = format!("{}/{least}{} files", now.files_done, now.files_found);
-    let link = now.link.map(link).unwrap_or_default();
+    let link = now.link.map(|(rate, lost)| link(rate, lost)).unwrap_or_default();
     format!("{files}  {done}/{least}{found}  {}/s  {left}{link}", format_size(rate as u64))
 }
 
 /// Returns the present rate of the datagrams and their loss.
-fn link((rate, lost): (f64, Option<f64>)) -> String {
+fn link(rate: f64, lost: Option<f64>) -> String {
     let lost = lost.map(|lost| format!(", {lost:.1}% lost")).unwrap_or_default();
     format!("  (UDP now: {:.1} Mbit/s{lost})", rate / 1e6)
 }

@@ -74,9 +74,11 @@ pub type CopyBetween = Arc<dyn Fn(&ServerCopy, SendLines<'_>) + Send + Sync>;
 /// Opens the directories of a copy. Refuses copies of a directory into itself, and of entries to
 /// their own place. Returns the directory of the entries.
 pub(crate) async fn check(
-    (source, path): (&RootThreads, Vec<u8>),
+    source: &RootThreads,
+    path: Vec<u8>,
     names: Vec<CString>,
-    (sink, to): (&RootThreads, Vec<u8>),
+    sink: &RootThreads,
+    to: Vec<u8>,
 ) -> Result<OwnedFd, FileError> {
     let target = sink.run(move |root| files::ancestors(root, &to)).await?;
     source.run(move |root| files::open_for_copy(root, &path, &names, &target)).await
@@ -86,7 +88,8 @@ pub(crate) async fn check(
 pub(crate) fn lanes_to_root(
     gateway: Gateway,
     sink: &RootThreads,
-    (session, root): (&Session, usize),
+    session: &Session,
+    root: usize,
     peer: SocketAddr,
     number: u64,
 ) -> PeerLanes {

@@ -171,7 +171,7 @@ impl ResumeArgs {
         if self.restart {
             self.forget(id)?;
         }
-        let object = moving.receipt_object();
+        let object = moving.object_size();
         Ok(Some(ResumableJob { id, settings, recheck: self.recheck, state: self.state, object }))
     }
 }
@@ -263,7 +263,8 @@ fn tell(earlier: &Earlier, say: &mut dyn FnMut(&str)) {
 pub(super) fn close(
     log: JobLog,
     state: &Path,
-    (status, exit): (Status, u8),
+    status: Status,
+    exit: u8,
     tally: &Tally,
 ) -> Result<(), LogError> {
     log.close(status, exit, tally)?;

@@ -80,7 +80,7 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     if let Err(error) = &closed {
         say(tool, error);
     }
-    let status = match () {
+    let (status, exit) = match () {
         () if outcome.interrupted => (Status::Stopped, interrupt.status()),
         () if outcome.failures > 0 || closed.is_err() => (Status::Failed, 1),
         () => (Status::Finished, 0),
@@ -88,12 +88,12 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     let let_go = log
         .and_then(Arc::into_inner)
         .zip(state)
-        .map(|(log, state)| resume::close(log, &state, status, &tally));
+        .map(|(log, state)| resume::close(log, &state, status, exit, &tally));
     if let Some(Err(error)) = &let_go {
         console.failure(error);
     }
     let goes_on = resolved.resume.is_some();
-    if let Some(found) = resume::found_there(&tally, status.0).filter(|_| goes_on && !resolved.json) {
+    if let Some(found) = resume::found_there(&tally, status).filter(|_| goes_on && !resolved.json) {
         console.say(&found);
     }
     if outcome.interrupted {

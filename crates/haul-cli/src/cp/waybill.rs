@@ -61,7 +61,7 @@ impl WaybillRequest {
         }
         let is_part = moving.offset.0 > 0 || moving.length.is_some() || moving.sink_offset.is_some();
         let root = WaybillRequest::root(operands).filter(|_| !is_part).ok_or(UsageError::PartAndWaybill)?;
-        let object = moving.receipt_object();
+        let object = moving.object_size();
         let leaf = leaf.map(|bytes| LeafSize::new(bytes, object)).transpose()?;
         let leaves = leaf.map(|leaf| (leaf, object));
         let copies_all = rules.existing == Existing::Overwrite && !rules.update;

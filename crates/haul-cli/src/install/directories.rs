@@ -77,7 +77,7 @@ pub(super) fn install(
         0
     };
     let mode_made = mode.directory & !withheld;
-    let made = maker.make(above.dir(), (above.last, path), mode_made, NamedByUser::Yes);
+    let made = maker.make(above.dir(), above.last, path, mode_made, NamedByUser::Yes);
     let failed = |source| {
         let path = path.to_owned();
         if has_owner { DirectoryError::Owner { path, source } } else { DirectoryError::Mode { path, source } }
@@ -96,7 +96,7 @@ pub(super) fn install(
     };
     standing.apply_properties(properties).map_err(failed)?;
     if is_old {
-        maker.relabel(above.dir(), (above.last, path));
+        maker.relabel(above.dir(), above.last, path);
     }
     Ok(())
 }
@@ -165,7 +165,7 @@ impl<'a> ParentDirectory<'a> {
         for end in (1..last).filter(|&at| bytes[at] == b'/' && bytes[at - 1] != b'/') {
             let so_far = OsStr::from_bytes(&bytes[..end]);
             let step = OsStr::from_bytes(&bytes[start..end]);
-            above.enter((step, so_far), maker).map_err(|error| (so_far.to_owned(), error))?;
+            above.enter(step, so_far, maker).map_err(|error| (so_far.to_owned(), error))?;
             start = end + bytes[end..].iter().take_while(|&&byte| byte == b'/').count();
             above.last = OsStr::from_bytes(&bytes[start..]);
         }
@@ -173,8 +173,8 @@ impl<'a> ParentDirectory<'a> {
     }
 
     /// Enters a directory, and creates it first if it is missing.
-    fn enter(&mut self, (name, path): (&OsStr, &OsStr), maker: &DirectoryCreator<'_>) -> io::Result<()> {
-        let missing = maker.make(self.dir(), (name, path), PARENT_MODE, NamedByUser::No).err();
+    fn enter(&mut self, name: &OsStr, path: &OsStr, maker: &DirectoryCreator<'_>) -> io::Result<()> {
+        let missing = maker.make(self.dir(), name, path, PARENT_MODE, NamedByUser::No).err();
         let follow = if missing.is_none() { Follow::No } else { Follow::Yes };
         let entered = open_place_at(self.dir(), name, follow).and_then(|fd| {
             // A user without search permission cannot work in the directory.

@@ -45,7 +45,8 @@ pub(super) enum FinishError {
 /// Returns the property that could not be set. After a failure to set the owner, the file stays
 /// inaccessible to others.
 pub(super) fn set_properties(
-    (sink, file): (&Sink<'_>, &OwnedFd),
+    sink: &Sink<'_>,
+    file: &OwnedFd,
     properties: &Properties,
     mode: u32,
 ) -> Result<(), FinishError> {
@@ -60,7 +61,7 @@ pub(super) fn set_properties(
 ///
 /// # Errors
 /// Returns the error of utimensat(2).
-pub(super) fn set_times((sink, file): (&Sink<'_>, &OwnedFd), source: &Stat) -> Result<(), FinishError> {
+pub(super) fn set_times(sink: &Sink<'_>, file: &OwnedFd, source: &Stat) -> Result<(), FinishError> {
     set_times_fd(file, Times::of(source)).map_err(|source| FinishError::Times { path: sink.path(), source })
 }
 

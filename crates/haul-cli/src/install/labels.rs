@@ -56,7 +56,8 @@ impl DirectoryCreator<'_> {
     pub(super) fn make(
         &self,
         dir: BorrowedFd<'_>,
-        (name, path): (&OsStr, &OsStr),
+        name: &OsStr,
+        path: &OsStr,
         mode: u32,
         asked: NamedByUser,
     ) -> io::Result<()> {
@@ -81,11 +82,11 @@ impl DirectoryCreator<'_> {
     }
 
     /// `-d -Z` for an existing directory.
-    pub(super) fn relabel(&self, dir: BorrowedFd<'_>, (name, path): (&OsStr, &OsStr)) {
+    pub(super) fn relabel(&self, dir: BorrowedFd<'_>, name: &OsStr, path: &OsStr) {
         let Some(policy) = self.policy else { return };
         let set = with_place(dir, name, |place| {
             let standing = Context::of(place)?;
-            let wanted = selinux::of_existing_at(policy, dir, name, (FileKind::Directory, &standing))?;
+            let wanted = selinux::of_existing_at(policy, dir, name, FileKind::Directory, &standing)?;
             if wanted == standing { Ok(()) } else { wanted.set(place) }
         });
         self.restored(set, path);

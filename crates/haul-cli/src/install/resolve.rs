@@ -153,7 +153,8 @@ struct ParsedOptions {
 pub(super) fn resolve(
     args: &[OsString],
     options_first: bool,
-    (environment, policy): (&BackupEnvironment, Option<Arc<dyn Policy>>),
+    environment: &BackupEnvironment,
+    policy: Option<Arc<dyn Policy>>,
     warn: Warn<'_>,
 ) -> Result<Invocation, UsageError> {
     let typed = getopt::parse(OPTIONS, args, options_first);

@@ -36,8 +36,8 @@ const BLOCK_BYTES: usize = 64 << 10;
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
     let mut warn = |warning: &str| say(tool, &warning);
-    let environment = (&BackupEnvironment::of_process(), selinux::policy());
-    match resolve(args, options_first, environment, &mut warn) {
+    let environment = BackupEnvironment::of_process();
+    match resolve(args, options_first, &environment, selinux::policy(), &mut warn) {
         Ok(Invocation::Install(resolved)) => execute(tool, &resolved),
         Ok(Invocation::Help) => answer(tool, &options::help(tool)),
         Ok(Invocation::Version) => {
@@ -201,7 +201,7 @@ impl Job<'_> {
 
     /// Reports two operands with the same name, which is an error unless the first file is kept as
     /// a numbered backup.
-    fn was_just_created(&self, created: &Created, (source, found): (&OsStr, &Stat), sink: &Sink<'_>) -> bool {
+    fn was_just_created(&self, created: &Created, source: &OsStr, found: &Stat, sink: &Sink<'_>) -> bool {
         if created.is_empty() {
             return false;
         }
@@ -232,13 +232,13 @@ impl Job<'_> {
             self.fail(&format_args!("omitting directory {}", quote(source)));
             return false;
         }
-        let standing = self.resolved.compare.then(|| self.installed((source, &found), sink)).flatten();
+        let standing = self.resolved.compare.then(|| self.installed(source, &found, sink)).flatten();
         if let Some(file) = standing {
             // As in install, a later operand may replace a file that this command did not copy.
             self.finish(&found, sink, file);
             return false;
         }
-        if self.was_just_created(created, (source, &found), sink) {
+        if self.was_just_created(created, source, &found, sink) {
             return false;
         }
         let copied = self.copy(source, sink, found.size);
@@ -282,13 +282,13 @@ impl Job<'_> {
                 Err(error) => return self.fail(&error),
             };
             if resolved.keeps_times
-                && let Err(error) = set_times((sink, &file), source)
+                && let Err(error) = set_times(sink, &file, source)
             {
                 return self.fail(&error);
             }
         }
         let mode = resolved.properties.mode.file;
-        if let Err(error) = set_properties((sink, &file), &resolved.properties, mode) {
+        if let Err(error) = set_properties(sink, &file, &resolved.properties, mode) {
             self.fail(&error);
         }
         self.label(sink, &file);
@@ -312,7 +312,7 @@ impl Job<'_> {
     }
 
     /// `-C`: returns the sink if it has the contents and all properties already.
-    fn installed(&self, (source, from): (&OsStr, &Stat), sink: &Sink<'_>) -> Option<OwnedFd> {
+    fn installed(&self, source: &OsStr, from: &Stat, sink: &Sink<'_>) -> Option<OwnedFd> {
         let Properties { owner, group, mode } = self.resolved.properties;
         let source_name = stat::stat_at(CWD, source, Follow::No).ok()?;
         let to = stat::stat_at(sink.dir(), sink.name, Follow::No).ok()?;
@@ -326,7 +326,7 @@ impl Job<'_> {
             && to.gid == group.unwrap_or_else(|| rustix::process::getgid().as_raw())
             && (!matches!(self.resolved.contexts, Contexts::Sources { .. })
                 || labels::are_alike(source, sink));
-        is_alike.then(|| same_bytes(source, (sink, &to))).flatten()
+        is_alike.then(|| same_bytes(source, sink, &to)).flatten()
     }
 
     fn print_directory(&self, path: &OsStr) {
@@ -343,7 +343,7 @@ impl Job<'_> {
 }
 
 /// Returns the sink, open, if it has the bytes of the source and still is the file `found`.
-fn same_bytes(source: &OsStr, (sink, found): (&Sink<'_>, &Stat)) -> Option<OwnedFd> {
+fn same_bytes(source: &OsStr, sink: &Sink<'_>, found: &Stat) -> Option<OwnedFd> {
     let open = |dir, name| open::open_source_at(dir, name, Follow::No, false).ok();
     let (a, b) = (open(CWD, source)?, open(sink.dir(), sink.name)?);
     if stat::stat_fd(&b).ok()?.identity() != found.identity() {

@@ -121,7 +121,7 @@ fn start(accept: PolicyArgs, style: Style) -> Result<bool, String> {
     let receipt = receipt_of(&request)?;
     // This process serves only one session.
     offer.sandbox().enter().map_err(|error| format!("cannot confine the session: {}", reason(&error)))?;
-    let served = serve(&offer, &request, listener, stdin, (receipt.as_ref(), stop));
+    let served = serve(&offer, &request, listener, stdin, receipt.as_ref(), stop);
     // The waybill holds what arrived, however the session ended.
     let closed = receipt.map_or(Ok(None), |receipt| receipt.close());
     let outcome = served?;
@@ -268,7 +268,8 @@ fn serve(
     request: &Request,
     listener: Option<Listener>,
     line: OwnedFd,
-    (receipt, stop): (Option<&Receipt>, &AtomicBool),
+    receipt: Option<&Receipt>,
+    stop: &AtomicBool,
 ) -> Result<transfer::Outcome, String> {
     let (words, heard) = channel();
     let input = line.try_clone().map_err(|error| error.to_string())?;
@@ -283,7 +284,7 @@ fn serve(
             let mut lane = StreamLane::over_pipes(input, output, Some(STALL_TIMEOUT))
                 .map_err(|error| error.to_string())?;
             lane.set_pacer(request.rate.map(|rate| Arc::new(Pacer::new(rate))));
-            answer(lane, &mut || None, offer, (receipt, stop))
+            answer(lane, &mut || None, offer, receipt, stop)
         }
         // The listener stays open for additional lanes.
         FirstLane::Outside(outside) => {
@@ -292,7 +293,7 @@ fn serve(
             std::thread::scope(|scope| {
                 let watching = scope.spawn(move || watch_pipe(&heard, stop, over));
                 let more = &mut || session.try_next_lane().map(|(_, lane)| lane.into());
-                let outcome = answer(lane, more, offer, (receipt, stop));
+                let outcome = answer(lane, more, offer, receipt, stop);
                 over.store(true, Ordering::Relaxed);
                 // The thread polls `over` and does nothing that can fail.
                 let _ = watching.join();
@@ -341,7 +342,8 @@ fn answer(
     first: StreamLane,
     more: &mut dyn FnMut() -> Option<Box<dyn Lane>>,
     offer: &Offer,
-    (receipt, stop): (Option<&Receipt>, &AtomicBool),
+    receipt: Option<&Receipt>,
+    stop: &AtomicBool,
 ) -> Result<transfer::Outcome, String> {
     let tally = Tally::default();
     let run_context = RunContext { stop, tally: &tally, report: &LocalNotesReporter { tool: NAME }, receipt };

@@ -88,7 +88,8 @@ struct ParsedOptions {
 pub(super) fn resolve(
     args: &[OsString],
     options_first: bool,
-    (environment, policy): (&BackupEnvironment, Option<Arc<dyn Policy>>),
+    environment: &BackupEnvironment,
+    policy: Option<Arc<dyn Policy>>,
     warn: &mut dyn FnMut(&str),
 ) -> Result<Invocation, UsageError> {
     let typed: ParsedArgs = getopt::parse(OPTIONS, args, options_first);
@@ -209,7 +210,7 @@ mod tests {
 
     fn resolved(line: &str) -> Result<MoveSettings, String> {
         let words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
-        match resolve(&words, false, (&BackupEnvironment::default(), None), &mut |_| ()) {
+        match resolve(&words, false, &BackupEnvironment::default(), None, &mut |_| ()) {
             Ok(Invocation::Move(resolved)) => match resolved.contradiction {
                 Some(contradiction) => Err(contradiction.to_string()),
                 None => Ok(resolved.settings),

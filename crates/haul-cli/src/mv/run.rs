@@ -19,8 +19,9 @@ use std::time::Instant;
 /// Runs the move of `args`. `tool` is the name that messages start with: `mv` or `haul mv`.
 pub(crate) fn run(tool: &str, args: &[OsString]) -> ExitCode {
     let options_first = std::env::var_os("POSIXLY_CORRECT").is_some();
-    let environment = (&BackupEnvironment::of_process(), selinux::policy());
-    match resolve(args, options_first, environment, &mut |warning| say(tool, &warning)) {
+    let environment = BackupEnvironment::of_process();
+    let mut warn = |warning: &str| say(tool, &warning);
+    match resolve(args, options_first, &environment, selinux::policy(), &mut warn) {
         Ok(Invocation::Move(resolved)) => execute(tool, &resolved),
         Ok(Invocation::Help) => answer(tool, &options::help(tool)),
         Ok(Invocation::Version) => {

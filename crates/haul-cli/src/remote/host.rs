@@ -132,7 +132,7 @@ impl RemoteHost {
             RemoteHost::Server(ticket) => {
                 // Only the sender keeps the rate.
                 let rate = job.rate.filter(|_| run.way == words::Direction::Send);
-                let dialer = way::dialer(*ticket, &job.link, (rate, job.lanes), false);
+                let dialer = way::dialer(*ticket, &job.link, rate, job.lanes, false);
                 let dialer = dialer.map_err(|error| error.to_string())?;
                 Ok((Peer::Server(Connector::outside(dialer, None)), paths))
             }
@@ -168,7 +168,7 @@ impl RemoteHost {
             }
             RemoteHost::Server(ticket) => {
                 let ticket = Ticket::clone(ticket);
-                let dialer = way::dialer(ticket, &resolved.link, (None, resolved.lanes), false);
+                let dialer = way::dialer(ticket, &resolved.link, None, resolved.lanes, false);
                 let dialer = dialer.map_err(|error| error.to_string())?;
                 Ok((Peer::Server(Connector::outside(dialer, None)), path.to_vec(), None))
             }

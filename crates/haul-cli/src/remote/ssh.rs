@@ -215,7 +215,7 @@ impl Ssh {
         // Only the sender keeps the rate.
         let rate = resolved.rate.filter(|_| request.0.way == words::Direction::Send);
         let mut child = self.start(login)?;
-        let opened = self.negotiate(&mut child, login, request, (resolved, rate), stop);
+        let opened = self.negotiate(&mut child, login, request, resolved, rate, stop);
         match opened {
             Ok((way, line, paths, note)) => Ok(SshPeer { child, line, way, paths, note }),
             Err(error) => {
@@ -246,7 +246,8 @@ impl Ssh {
         child: &mut Child,
         login: &SshDestination,
         (request, behind): &(Request, Vec<u8>),
-        (resolved, rate): (&ResolvedJobArgs, Option<u64>),
+        resolved: &ResolvedJobArgs,
+        rate: Option<u64>,
         stop: &AtomicBool,
     ) -> Result<OpenedConnection, MeetError> {
         let host = login.host.clone();
@@ -297,7 +298,7 @@ impl Ssh {
         let mut note = closed.map(|why| shown(&why));
         if let (Some(text), false) = (ticket, self.inside) {
             let ticket = Ticket::parse(&text).map_err(|_| MeetError::NotHaul { host: host.clone() })?;
-            match beside(ticket, login, address.as_deref(), (resolved, rate), stop) {
+            match beside(ticket, login, address.as_deref(), resolved, rate, stop) {
                 Ok(way) => {
                     say(&mut line, OUTSIDE).map_err(failed)?;
                     return Ok((way, Some(line), paths, None));
@@ -331,7 +332,8 @@ fn beside(
     ticket: Ticket,
     login: &SshDestination,
     address: Option<&str>,
-    (resolved, rate): (&ResolvedJobArgs, Option<u64>),
+    resolved: &ResolvedJobArgs,
+    rate: Option<u64>,
     stop: &AtomicBool,
 ) -> Result<Connector, DialError> {
     let port = ticket.addresses().first().map_or(0, |address| address.port);
@@ -345,7 +347,7 @@ fn beside(
     }
     let own = ticket.clone();
     let ticket = ticket.with_addresses(addresses).unwrap_or(own);
-    let dialer = dialer(ticket, &resolved.link, (rate, resolved.lanes), true)?;
+    let dialer = dialer(ticket, &resolved.link, rate, resolved.lanes, true)?;
     let first = first_lane(&dialer, stop)?;
     Ok(Connector::outside(dialer, Some(first)))
 }

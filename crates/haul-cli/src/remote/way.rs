@@ -62,7 +62,8 @@ pub(crate) enum ConnectError {
 pub(crate) fn dialer(
     ticket: Ticket,
     link: &ConnectionSettings,
-    (rate, lanes): (Option<u64>, Option<u32>),
+    rate: Option<u64>,
+    lanes: Option<u32>,
     has_other_way: bool,
 ) -> Result<Dialer, DialError> {
     let defaults = DialSettings::default();

@@ -47,7 +47,7 @@ fn start(args: &Args) -> Result<u8, String> {
     let job = OwnJob::open(NAME, "repair", &args.place);
     settings.resume = job.state_file();
     let reach = HostConnector { hosts: &hosts, stop: interrupt.flag() };
-    let ended = repair_as(args, (&settings, &reach), &job, &counters, &interrupt);
+    let ended = repair_as(args, &settings, &reach, &job, &counters, &interrupt);
     let was_stopped = interrupt.flag().load(Ordering::Relaxed);
     job.end(*ended.as_ref().unwrap_or(&EXIT_ERROR), was_stopped, &counters);
     ended
@@ -55,7 +55,8 @@ fn start(args: &Args) -> Result<u8, String> {
 
 fn repair_as(
     args: &Args,
-    (settings, remotes): (&RepairSettings, &dyn Remotes),
+    settings: &RepairSettings,
+    remotes: &dyn Remotes,
     job: &OwnJob,
     counters: &Counters,
     interrupt: &Interrupt,

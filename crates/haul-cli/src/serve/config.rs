@@ -59,7 +59,7 @@ impl Config {
         let [transport, check, ports, kept] =
             [&self.transport, &self.packet_check, &self.udp_ports, &self.udp_buffers]
                 .map(|option| option.as_deref());
-        let udp = resolved::udp(transport, (check, ports, kept), rate)?;
+        let udp = resolved::udp(transport, check, ports, kept, rate)?;
         Ok(ResolvedArgs {
             buffers: buffers(self.buffers.as_deref(), udp.as_ref())?,
             udp,

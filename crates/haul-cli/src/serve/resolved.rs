@@ -182,7 +182,9 @@ pub(super) fn waybills(dir: Option<&Path>, shares: &[Share]) -> Result<Option<Pa
 /// message.
 pub(super) fn udp(
     transport: Option<&str>,
-    (check, ports, buffers): (Option<&str>, Option<&str>, Option<&str>),
+    check: Option<&str>,
+    ports: Option<&str>,
+    buffers: Option<&str>,
     rate: Option<u64>,
 ) -> Result<Option<UdpSettings>, String> {
     if let Some(name) = transport

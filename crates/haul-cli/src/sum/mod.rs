@@ -151,11 +151,11 @@ fn print(
     match &job.files {
         Files::Given(paths) => {
             let operands = Listed::new(paths.clone(), job.offset, job.length);
-            print_all(tool, job, (operands, listed), counters, stop, out)
+            print_all(tool, job, operands, listed, counters, stop, out)
         }
         Files::Listed(names, kind) => names.iter().fold(true, |well, name| {
             let all = match List::open(name, *kind, job.offset, job.length) {
-                Ok(list) => print_all(tool, job, (list, listed), counters, stop, out),
+                Ok(list) => print_all(tool, job, list, listed, counters, stop, out),
                 Err(error) => {
                     out.complain_of(name, &haul_engine::sum::reason(&error));
                     false
@@ -169,7 +169,8 @@ fn print(
 fn print_all(
     tool: Personality,
     job: &PrintJob,
-    (operands, listed): (impl Operands, &OwnJob),
+    operands: impl Operands,
+    listed: &OwnJob,
     counters: &Counters,
     stop: &AtomicBool,
     out: &mut Output<'_>,

@@ -122,7 +122,7 @@ pub(crate) fn resolve(tool: Personality, args: Args) -> Result<SumJob, String> {
     }
     let mut waybill = args
         .waybill
-        .map(|path| WaybillRequest::resolve((path, leaf), &files, is_part, settings.object, &mut recipe))
+        .map(|path| WaybillRequest::resolve(path, leaf, &files, is_part, settings.object, &mut recipe))
         .transpose()?;
     if let Some(request) = &mut waybill {
         request.accepts_changes = args.accept_changes;

@@ -41,7 +41,8 @@ impl WaybillRequest {
     /// Determines the root of the paths, and makes the recipe keep objects, whose digests are
     /// BLAKE3.
     pub(super) fn resolve(
-        (path, leaf): (OsString, Option<LeafSize>),
+        path: OsString,
+        leaf: Option<LeafSize>,
         files: &Files,
         is_part: bool,
         object: ObjectSize,
@@ -221,7 +222,7 @@ impl<'a> OpenWaybill<'a> {
         if let Some(link) = named.link {
             self.waybill_writer.add(&link, None, None);
         }
-        if !self.waybill_writer.add_read(&entry, (objects, leaves), &facts, stop) {
+        if !self.waybill_writer.add_read(&entry, objects, leaves, &facts, stop) {
             return Ok(AddOutcome::Stopped);
         }
         self.has_entries.store(true, Ordering::Relaxed);

@@ -164,7 +164,7 @@ impl<'a, 'j> Labelling<'a, 'j> {
             (Label::This(context), _) => context.clone(),
             (Label::Listed, Contexts::Listed(policy)) => {
                 let ((dir, name), standing) = (self.sink, Context::of(sink)?);
-                selinux::of_existing_at(&**policy, dir, name, (self.kind, &standing))?
+                selinux::of_existing_at(&**policy, dir, name, self.kind, &standing)?
             }
             _ => return Ok(()),
         };

@@ -50,8 +50,8 @@ pub(crate) fn file(
     if let Some(link) = named.link {
         receipt.waybill_writer().add(&link, None, None);
     }
-    let (entry, lines) = (file_entry(named.file, &stat, &facts), (objects, leaves, &proven[..]));
-    let is_written = receipt.waybill_writer().add_proven(&entry, lines, context.stop);
+    let entry = file_entry(named.file, &stat, &facts);
+    let is_written = receipt.waybill_writer().add_proven(&entry, objects, leaves, &proven, context.stop);
     if is_written { Ok(()) } else { Err(file.interrupted()) }
 }
 

@@ -72,6 +72,6 @@ fn one(
     kind: FileKind,
 ) -> io::Result<()> {
     let standing = Context::of(place)?;
-    let wanted = selinux::of_existing_at(policy, dir, name, (kind, &standing))?;
+    let wanted = selinux::of_existing_at(policy, dir, name, kind, &standing)?;
     if wanted == standing { Ok(()) } else { wanted.set(place) }
 }

@@ -99,7 +99,7 @@ impl Removal<'_> {
 
 /// Name of one object at both ends.
 #[derive(Clone, Copy)]
-struct Names<'a> {
+struct NamePair<'a> {
     source: &'a OsStr,
     sink: &'a OsStr,
 }
@@ -109,7 +109,7 @@ impl Job<'_> {
         match turn {
             WorkItem::Walk(Walk::Operand(operand)) => self.operand(&operand),
             WorkItem::Walk(Walk::Enter(parent, name, facts)) => self.with(&parent, 1, |job, parent| {
-                job.enter(Some(parent), Names { source: &name, sink: &name }, *facts);
+                job.enter(Some(parent), NamePair { source: &name, sink: &name }, *facts);
             }),
             WorkItem::Walk(Walk::Read(node, reader)) => {
                 self.ends.resume_reading();
@@ -133,7 +133,7 @@ impl Job<'_> {
             return self.fail(None, &MoveError::Changed { path, sink });
         }
         let kind = found.map(|found| found.kind);
-        let names = Names { source: with_one_slash(&operand.source), sink: &operand.name };
+        let names = NamePair { source: with_one_slash(&operand.source), sink: &operand.name };
         self.name(None, names, kind.ok());
     }
 
@@ -182,7 +182,7 @@ impl Job<'_> {
             if self.pool.stopping() {
                 return;
             }
-            let names = Names { source: entry.name_os(), sink: entry.name_os() };
+            let names = NamePair { source: entry.name_os(), sink: entry.name_os() };
             through += usize::from(self.name(Some(&node), names, entry.kind_hint));
         }
         self.leave(&Arc::clone(node.node()), Some(node), through);
@@ -190,7 +190,7 @@ impl Job<'_> {
 
     /// Removes a name, or starts the directory of this name. Returns false if a directory remains
     /// to be removed.
-    fn name(&self, parent: Option<&Opened>, names: Names<'_>, kind: Option<FileKind>) -> bool {
+    fn name(&self, parent: Option<&Opened>, names: NamePair<'_>, kind: Option<FileKind>) -> bool {
         let above = parent.map(Opened::node);
         match (self.check(parent, names, kind), parent) {
             (Ok(found), None) if found.source.kind == FileKind::Directory => {
@@ -209,7 +209,7 @@ impl Job<'_> {
     }
 
     /// Starts a directory.
-    fn enter(&self, parent: Option<Opened>, names: Names<'_>, facts: Facts) {
+    fn enter(&self, parent: Option<Opened>, names: NamePair<'_>, facts: Facts) {
         match self.ends.enter(parent.as_ref(), names.source, names.sink, facts) {
             Ok(node) => {
                 drop(parent);
@@ -230,7 +230,7 @@ impl Job<'_> {
     fn check(
         &self,
         parent: Option<&Opened>,
-        names: Names<'_>,
+        names: NamePair<'_>,
         kind: Option<FileKind>,
     ) -> Result<Facts, MoveError> {
         let above = parent.map(Opened::node);

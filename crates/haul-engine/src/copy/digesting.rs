@@ -68,15 +68,6 @@ pub(crate) fn has_too_many_leaves(moving: &Moving, len: u64) -> bool {
     matches!(moving.digest, Some((_, HashForm::Leaves(leaf))) if len.div_ceil(leaf.bytes()) > KEPT_MAX)
 }
 
-/// Returns the object size that suits the digest: at least one leaf, so that two workers never
-/// share a leaf.
-pub(crate) fn object_size(moving: &Moving) -> ObjectSize {
-    match moving.digest {
-        Some((_, HashForm::Tree(leaf) | HashForm::Leaves(leaf))) => moving.object.max(leaf),
-        _ => moving.object,
-    }
-}
-
 /// Digests that a job requests of each file.
 #[derive(Debug)]
 struct Requested {
@@ -187,7 +178,7 @@ impl InOrder {
 impl OrderedDigests {
     fn new(moving: &Moving) -> OrderedDigests {
         let requested = Requested::of(moving);
-        let stream = FileDigest::stream(&requested.recipe, object_size(moving));
+        let stream = FileDigest::stream(&requested.recipe, moving.object_size());
         let leaves = requested.store.as_ref().map(LeafGatherer::new);
         OrderedDigests { requested, stream, leaves }
     }

@@ -159,7 +159,7 @@ impl<'j> FileJob<'j> {
             seekable: self.source_stat.kind == FileKind::Regular && self.sink_is_regular,
         };
         let wanted = Requirements {
-            object: digesting::object_size(moving),
+            object: moving.object_size(),
             serial_digest: digesting::is_serial(moving),
             offset,
             length,

@@ -141,10 +141,13 @@ impl Verify {
 }
 
 impl Moving {
-    /// Returns the object size of a receipt: at least one leaf of a tree that is printed in
-    /// addition.
-    pub fn receipt_object(&self) -> ObjectSize {
-        super::digesting::object_size(self)
+    /// Returns the object size that suits the digests: at least one leaf, so that two workers never
+    /// share a leaf.
+    pub fn object_size(&self) -> ObjectSize {
+        match self.digest {
+            Some((_, HashForm::Tree(leaf) | HashForm::Leaves(leaf))) => self.object.max(leaf),
+            _ => self.object,
+        }
     }
 
     /// Returns the measured defaults for this number of workers.

@@ -186,7 +186,7 @@ impl LogStore {
         let mut stay = BTreeSet::new();
         loop {
             let mut jobs = self.lock();
-            match answer(&jobs, &self.limits, (job, bytes), &stay) {
+            match answer(&jobs, &self.limits, job, bytes, &stay) {
                 Answer::Granted => {
                     write_down(&mut jobs);
                     return Ok(());
@@ -292,7 +292,8 @@ impl Drop for Reservation {
 fn answer(
     jobs: &BTreeMap<Identity, JobUsage>,
     limits: &LogStoreLimits,
-    (job, bytes): (Identity, u64),
+    job: Identity,
+    bytes: u64,
     stay: &BTreeSet<Identity>,
 ) -> Answer {
     let has = jobs.get(&job).map_or(0, |usage| usage.bytes);

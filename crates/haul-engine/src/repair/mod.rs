@@ -358,7 +358,7 @@ impl Repair<'_> {
         }
         if in_place {
             let key = self.keys.create(report)?;
-            self.write_into((repair_target, key), &name_at, &old, &found, &sources)?;
+            self.write_into(repair_target, key, &name_at, &old, &found, &sources)?;
         } else {
             self.rebuild(repair_target, &name_at, Some(&old), &found, &sources)?;
             if is_another {
@@ -425,7 +425,8 @@ impl Repair<'_> {
 
     fn write_into(
         &self,
-        (repair_target, key): (&RepairTarget, DigestKey),
+        repair_target: &RepairTarget,
+        key: DigestKey,
         name_at: &NameAt,
         (file, then): &(OwnedFd, Stat),
         survey: &survey::Survey,

@@ -128,7 +128,7 @@ impl Repair<'_> {
             }
             match given.get(at) {
                 Some(ReplicaAt::There(id)) if !later.parts.is_empty() => {
-                    wanted = self.ask((at, &id[..]), later, staging, tally, report)?;
+                    wanted = self.ask(at, &id[..], later, staging, tally, report)?;
                     at += 1;
                 }
                 // No bytes are missing: only names without contents are left.
@@ -199,7 +199,8 @@ impl Repair<'_> {
     /// wanted. First uses data that an earlier run left.
     fn ask(
         &mut self,
-        (number, id): (usize, &[u8]),
+        number: usize,
+        id: &[u8],
         mut later: DeferredWork,
         staging: &mut Option<Staging>,
         tally: &mut RepairTally,

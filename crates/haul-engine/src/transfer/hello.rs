@@ -64,11 +64,13 @@ pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Res
     if !job.forgets {
         space::check(job, options.budget, accept.options.budget, run_context)?;
     }
-    let settings = source_settings(&accept, window.least(accept.window), accept.resumes);
+    let (settings, key) = source_settings(&accept, window.least(accept.window), accept.resumes);
     let has_sums = accept.options.keep.has(Keep::STORED_SUMS);
     let tree = Tree::new(operands, job.filter.clone(), job.one_file_system).with_stored_sums(has_sums);
     let lanes = Lanes::of(job.lanes, &first);
-    Ok(beside(dial, &accept, lanes, |more| source::run(settings, vec![first], Some(more), tree, run_context)))
+    Ok(beside(dial, &accept, lanes, |more| {
+        source::run(settings, key, vec![first], Some(more), tree, run_context)
+    }))
 }
 
 /// Fetches files from the peer.
@@ -158,11 +160,10 @@ pub fn fetch(
         Some(destination) => destination,
         None => opened().map_err(|error| here("open", job.into.as_bytes(), error))?,
     };
-    let settings = sink_settings(&accept, window.least(accept.window));
-    let destination = (destination, log);
+    let (settings, key) = sink_settings(&accept, window.least(accept.window));
     let lanes = Lanes::of(job.lanes, &first);
     Ok(beside(dial, &accept, lanes, |more| {
-        sink::run(settings, vec![first], Some(more), destination, run_context)
+        sink::run(settings, key, vec![first], Some(more), destination, log, run_context)
     }))
 }
 
@@ -240,8 +241,7 @@ pub fn answer(
         let log = match &part {
             Part::Sink(destination, into) => {
                 let root = PathBuf::from(beneath(&offer.root, into));
-                let log =
-                    logged::open_log_of_upload(&request, offer, destination, (&root, into), &run_context);
+                let log = logged::open_log_of_upload(&request, offer, destination, &root, into, &run_context);
                 log.map_err(|error| (offer.logs.busy(&error), error))?
             }
             Part::Source(..) => None,
@@ -275,9 +275,9 @@ pub fn answer(
     let terms = joining::Terms { token, lanes: accept.lanes, has_udp: udp_lanes > 0 };
     match part {
         Part::Sink(destination, _) => {
-            let settings = sink_settings(&accept, window);
+            let (settings, key) = sink_settings(&accept, window);
             let run = |more: &mut dyn FnMut() -> Option<Joined>| {
-                sink::run(settings, vec![first], Some(more), (*destination, log), run_context)
+                sink::run(settings, key, vec![first], Some(more), *destination, log, run_context)
             };
             Ok(joining::beside(more, terms, run))
         }
@@ -287,11 +287,11 @@ pub fn answer(
                 operands = wanted::receive_operands(&root, &mut *first.frames, &mut *first.outbox)?;
                 first.frames.set_stall(None);
             }
-            let settings = source_settings(&accept, window, request.resumes);
+            let (settings, key) = source_settings(&accept, window, request.resumes);
             let has_sums = accept.options.keep.has(Keep::STORED_SUMS);
             let tree = Tree::new(operands, filter, false).with_stored_sums(has_sums);
             let run = |more: &mut dyn FnMut() -> Option<Joined>| {
-                source::run(settings, vec![first], Some(more), tree, run_context)
+                source::run(settings, key, vec![first], Some(more), tree, run_context)
             };
             Ok(joining::beside(more, terms, run))
         }

@@ -18,7 +18,8 @@ pub(super) fn open_log_of_upload(
     request: &Connect,
     offer: &Offer,
     destination: &Destination,
-    (root, into): (&Path, &[u8]),
+    root: &Path,
+    into: &[u8],
     run_context: &RunContext<'_>,
 ) -> Result<Option<SinkLog>, TransferError> {
     let Some((location, style)) = offer.logs.location() else { return Ok(None) };

@@ -88,7 +88,8 @@ impl Receipt {
         &self,
         path: &[u8],
         stat: &Stat,
-        (holes, level): (&Runs, Level),
+        holes: &Runs,
+        level: Level,
         hash: &RootHash,
         stop: &AtomicBool,
     ) {
@@ -107,7 +108,7 @@ impl Receipt {
             way: Some(CopyMethod::ReadWrite),
             level: Some(all),
         };
-        waybill_writer.add_proven(&file_entry(path, stat, &facts), (objects, None, &proven), stop);
+        waybill_writer.add_proven(&file_entry(path, stat, &facts), objects, None, &proven, stop);
     }
 
     /// Writes the entry of a file that was not sent because both sides computed the same digest.

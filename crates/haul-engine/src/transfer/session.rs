@@ -257,7 +257,8 @@ impl<'a, M: Machine> Session<'a, M> {
         &self,
         mut more: More<'_>,
         begin: impl Fn(Joined),
-        (hear, tick): (impl Fn(LaneId), impl Fn(Option<Reason>)),
+        hear: impl Fn(LaneId),
+        tick: impl Fn(Option<Reason>),
     ) {
         let mut received = HashMap::new();
         let mut is_stopped = false;
@@ -457,7 +458,7 @@ mod tests {
                 session.ended(End::Broken { reason: Why::Stopped.into(), summary: Summary::default() });
             }
         };
-        session.run_timer(None, |_| {}, (hear, |_| {}));
+        session.run_timer(None, |_| {}, hear, |_| {});
         assert_eq!(*heard.lock(), [LaneId(0); 3]);
     }
 }

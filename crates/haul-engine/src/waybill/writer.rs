@@ -123,7 +123,7 @@ impl WaybillWriter {
             path: path.to_owned(),
             source,
         })?;
-        WaybillWriter::write(path, job, (file, is_new), &facts, None)
+        WaybillWriter::write(path, job, file, is_new, &facts, None)
     }
 
     /// Same as [`begin`](WaybillWriter::begin), for a job that repeats or checks all work of an
@@ -135,7 +135,7 @@ impl WaybillWriter {
     pub fn begin_again(path: &OsStr, job: &Job) -> Result<WaybillWriter, WaybillError> {
         let (mut file, is_new) = open_locked(path)?;
         let facts = cut_off(path, &mut file, None, job)?;
-        WaybillWriter::write(path, job, (file, is_new), &facts, None)
+        WaybillWriter::write(path, job, file, is_new, &facts, None)
     }
 
     /// Same as [`begin`](WaybillWriter::begin), for a resumable job. If an earlier run of the job
@@ -158,8 +158,7 @@ impl WaybillWriter {
         let facts = cut_off(path, &mut file, files.as_ref(), job)?;
         let resumable_section =
             ResumableSection { deferred_record: Arc::clone(deferred_record), offset: facts.size, stamped };
-        let waybill_writer =
-            WaybillWriter::write(path, job, (file, is_new), &facts, Some(resumable_section))?;
+        let waybill_writer = WaybillWriter::write(path, job, file, is_new, &facts, Some(resumable_section))?;
         let known = match files.filter(|files| files.known.exists()) {
             Some(files) => {
                 let known = EarlierDigests::open(&files.known, &files.known_stamps, wanted(&waybill_writer)?);
@@ -173,7 +172,8 @@ impl WaybillWriter {
     fn write(
         path: &OsStr,
         job: &Job,
-        (mut file, is_new): (File, bool),
+        mut file: File,
+        is_new: bool,
         facts: &Stat,
         resumable_section: Option<ResumableSection>,
     ) -> Result<WaybillWriter, WaybillError> {
@@ -236,7 +236,7 @@ impl WaybillWriter {
     /// If an earlier section has digests of the same bytes that the entry lacks, they are added to
     /// it: the entry replaces that of the earlier section.
     pub fn add(&self, entry: &Entry, objects: Option<&ObjectTable>, leaves: Option<&LeafSums>) {
-        self.add_proven(entry, (objects, leaves, &[]), &AtomicBool::new(false));
+        self.add_proven(entry, objects, leaves, &[], &AtomicBool::new(false));
     }
 
     /// Returns true if an earlier section has another digest of the file of this entry, at the same
@@ -274,11 +274,12 @@ impl WaybillWriter {
     pub fn add_read(
         &self,
         entry: &Entry,
-        (objects, leaves): (Option<&ObjectTable>, Option<&LeafSums>),
+        objects: Option<&ObjectTable>,
+        leaves: Option<&LeafSums>,
         facts: &Stat,
         stop: &AtomicBool,
     ) -> bool {
-        if !self.add_proven(entry, (objects, leaves, &[]), stop) {
+        if !self.add_proven(entry, objects, leaves, &[], stop) {
             return false;
         }
         let Some(resumable_section) = self
@@ -340,7 +341,9 @@ impl WaybillWriter {
     pub fn add_proven(
         &self,
         entry: &Entry,
-        (objects, leaves, proven): (Option<&ObjectTable>, Option<&LeafSums>, &[Proven]),
+        objects: Option<&ObjectTable>,
+        leaves: Option<&LeafSums>,
+        proven: &[Proven],
         stop: &AtomicBool,
     ) -> bool {
         let store = |leaf, object| self.leaf_store(leaf, object).map_err(io::Error::other);
@@ -353,7 +356,7 @@ impl WaybillWriter {
             sums.map_or((objects, leaves), |(objects, leaves)| (Some(objects), leaves.as_ref()));
         let mut is_whole = true;
         self.with(|writer| {
-            is_whole = put_unless_stopped(writer, entry, (objects, leaves, proven), stop)?;
+            is_whole = put_unless_stopped(writer, entry, objects, leaves, proven, stop)?;
             Ok(())
         });
         is_whole
@@ -494,7 +497,9 @@ const LINES_UNCHECKED_MAX: u64 = 4096;
 fn put_unless_stopped(
     writer: &mut Writer<BufWriter<File>>,
     entry: &Entry,
-    (objects, leaves, proven): (Option<&ObjectTable>, Option<&LeafSums>, &[Proven]),
+    objects: Option<&ObjectTable>,
+    leaves: Option<&LeafSums>,
+    proven: &[Proven],
     stop: &AtomicBool,
 ) -> Result<bool, WriteError> {
     let is_short = leaves.is_none() && objects.is_none_or(|objects| objects.len() < LINES_UNCHECKED_MAX);
@@ -511,7 +516,7 @@ fn put_unless_stopped(
         is_stopped |= lines.is_multiple_of(LINES_UNCHECKED_MAX) && stop.load(Ordering::Relaxed);
         if is_stopped { Err(io::Error::from(io::ErrorKind::Interrupted).into()) } else { Ok(()) }
     };
-    let done = put(writer, entry, (objects, leaves), &mut check);
+    let done = put(writer, entry, objects, leaves, &mut check);
     match begin.filter(|_| is_stopped) {
         Some((earlier, place)) => {
             writer.flush()?;
@@ -536,7 +541,8 @@ type Check<'c> = &'c mut dyn FnMut() -> Result<(), WriteError>;
 fn put(
     writer: &mut Writer<BufWriter<File>>,
     entry: &Entry,
-    (objects, leaves): (Option<&ObjectTable>, Option<&LeafSums>),
+    objects: Option<&ObjectTable>,
+    leaves: Option<&LeafSums>,
     check: Check<'_>,
 ) -> Result<(), WriteError> {
     writer.entry(entry)?;
@@ -594,7 +600,7 @@ mod tests {
         };
         let writer = WaybillWriter::begin(path.as_os_str(), &job("one")).unwrap();
         let put = |name: &str, stop| {
-            writer.add_proven(&entry(name), (Some(&objects), None, &[]), &AtomicBool::new(stop))
+            writer.add_proven(&entry(name), Some(&objects), None, &[], &AtomicBool::new(stop))
         };
         assert!(put("a", false) && !put("b", true) && put("c", false));
         let end = writer.close().unwrap();

@@ -124,8 +124,10 @@ impl<C: Carrier> Inner<C> {
 
 impl<C: Carrier> Link<C> {
     pub(super) fn new(
-        (association, clock): (C, Instant),
-        (blocked, bounds): (Duration, Option<Bounds>),
+        association: C,
+        clock: Instant,
+        blocked: Duration,
+        bounds: Option<Bounds>,
         round_trip: Duration,
     ) -> io::Result<Self> {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;

@@ -238,7 +238,7 @@ pub(crate) fn connect(
     if let Some(congestion) = request.quic {
         let tls = shared.tls.clone().ok_or(LaneError::Unexpected)?;
         let quic = QuicSettings::new(&lane, congestion, shared.held(settings.rate), request.buffer);
-        return start_quic(lane, socket, &QuicRole::Client(to, &tls), quic, (request, accepted));
+        return start_quic(lane, socket, &QuicRole::Client(to, &tls), quic, request, accepted);
     }
     let ends = Ends { role: Role::Initiator(to), request, accepted, is_client: true };
     start(lane, settings, socket, ends)
@@ -293,7 +293,7 @@ impl Agreed<'_> {
         if let Some(congestion) = request.quic {
             let tls = shared.tls.clone().ok_or(LaneError::Unexpected)?;
             let quic = QuicSettings::new(&lane, congestion, shared.held(settings.rate), accepted.buffer);
-            return start_quic(lane, socket, &QuicRole::Server(&tls), quic, (request, accepted));
+            return start_quic(lane, socket, &QuicRole::Server(&tls), quic, request, accepted);
         }
         start(lane, settings, socket, Ends { role: Role::Acceptor, request, accepted, is_client: false })
     }
@@ -340,7 +340,7 @@ fn start(
     let terms = Terms { is_client, bounds: accepted.falls_back.then_some(Bounds::DEFAULT), ..terms(&lane) };
     let clock = Instant::now();
     let association = Association::new(config, seal, open, 0);
-    over(lane, socket, (association, clock), terms, (Kind::Udp, cipher))
+    over(lane, socket, association, clock, terms, Kind::Udp, cipher)
 }
 
 /// Returns the terms of a client without a fallback.
@@ -355,7 +355,8 @@ fn start_quic(
     socket: Socket,
     role: &QuicRole<'_>,
     settings: QuicSettings,
-    (request, accepted): (Request, Accepted),
+    request: Request,
+    accepted: Accepted,
 ) -> Result<StreamLane, LaneError> {
     let proof = Proof::of(&lane, &[request.encode(), accepted.encode()].concat())?;
     let clock = Instant::now();
@@ -364,19 +365,21 @@ fn start_quic(
     // Both connections have the same ends with the same preferences.
     let cipher = lane.control().cipher();
     let terms = Terms { is_client: matches!(role, QuicRole::Client(..)), ..terms(&lane) };
-    over(lane, socket, (connection, clock), terms, (Kind::Quic, cipher))
+    over(lane, socket, connection, clock, terms, Kind::Quic, cipher)
 }
 
 fn over<C: Carrier>(
     lane: StreamLane,
     socket: Socket,
-    carrier: (C, Instant),
+    carrier: C,
+    clock: Instant,
     terms: Terms,
-    (kind, cipher): (Kind, &'static str),
+    kind: Kind,
+    cipher: &'static str,
 ) -> Result<StreamLane, LaneError> {
     let peer = lane.control().peer();
-    let wire =
-        UdpWire::start(lane, socket, carrier, terms).map_err(|error| Operation::Writing.failed(error))?;
+    let wire = UdpWire::start(lane, socket, carrier, clock, terms)
+        .map_err(|error| Operation::Writing.failed(error))?;
     Ok(StreamLane::over_udp(Box::new(wire), kind, cipher, peer))
 }
 

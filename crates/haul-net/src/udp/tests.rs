@@ -104,8 +104,8 @@ fn wire(
         Config { receive_buffer: 1 << 20, remote_buffer: 1 << 20, ..Config::new(role, local, remote, 7) };
     let seals = (Box::new(Crc32c) as Box<_>, Box::new(Crc32c) as Box<_>);
     let terms = Terms { is_client: server.is_some(), bounds: Some(bounds), round_trip: Duration::ZERO };
-    let association = (Association::new(config, seals.0, seals.1, 0), clock);
-    UdpWire::start(control, socket, association, terms).expect("starts")
+    let association = Association::new(config, seals.0, seals.1, 0);
+    UdpWire::start(control, socket, association, clock, terms).expect("starts")
 }
 
 /// Returns both ends of a lane, of which each can send the given numbers of batches of datagrams.

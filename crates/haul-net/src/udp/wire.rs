@@ -46,7 +46,8 @@ impl<C: Carrier> UdpWire<C> {
     pub(super) fn start(
         control: StreamLane,
         socket: Socket,
-        (association, clock): (C, Instant),
+        association: C,
+        clock: Instant,
         Terms { is_client, bounds, round_trip }: Terms,
     ) -> io::Result<Self> {
         let peer = control.control().peer().ok_or(io::ErrorKind::NotConnected)?.ip();
@@ -56,7 +57,7 @@ impl<C: Carrier> UdpWire<C> {
             // The client starts later, and its first datagram takes a while.
             BLOCKED_TIMEOUT + 3 * round_trip
         };
-        let link = Arc::new(Link::new((association, clock), (blocked, bounds), round_trip)?);
+        let link = Arc::new(Link::new(association, clock, blocked, bounds, round_trip)?);
         let control = Arc::new(Control::new(control));
         let driver = thread::Builder::new().name("udp".to_owned()).spawn({
             let (link, control) = (link.clone(), control.clone());

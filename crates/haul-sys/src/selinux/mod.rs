@@ -116,7 +116,8 @@ pub fn of_existing_at(
     policy: &dyn Policy,
     dir: BorrowedFd<'_>,
     name: &OsStr,
-    (kind, standing): (FileKind, &Context),
+    kind: FileKind,
+    standing: &Context,
 ) -> io::Result<Context> {
     standing.with_type_of(&of_path_at(policy, dir, name, kind)?)
 }

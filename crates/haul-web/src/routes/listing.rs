@@ -56,7 +56,7 @@ impl Entry {
         Entry { name, name64, kind: "unknown", size: 0, mtime: 0, mtime_ns: 0, mode: 0 }
     }
 
-    fn of_this_server((name, facts): (CString, Option<Stat>)) -> Entry {
+    fn of_this_server(name: CString, facts: Option<Stat>) -> Entry {
         let named = Entry::named(name.into_bytes());
         let Some(Stat { kind, size, mtime, mode, .. }) = facts else { return named };
         Entry { kind: kind_name(kind), size, mtime: mtime.sec, mtime_ns: mtime.nsec, mode, ..named }
@@ -88,7 +88,7 @@ impl Call<'_> {
         let listed = served.run(move |root| files::list(root, &path, &after, max)).await;
         let Listing { entries, has_more } = listed.map_err(failed)?;
         let next = entries.last().filter(|_| has_more).map(|(name, _)| query::encode(name.as_bytes()));
-        let entries = entries.into_iter().map(Entry::of_this_server).collect();
+        let entries = entries.into_iter().map(|(name, facts)| Entry::of_this_server(name, facts)).collect();
         self.limited(answer::json(StatusCode::OK, &Page { entries, next }))
     }
 

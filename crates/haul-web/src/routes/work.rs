@@ -54,10 +54,11 @@ impl Call<'_> {
             }
             None => {
                 let sink = self.root(to_root, Right::Write)?;
-                let checked = copying::check((source, path), names.clone(), (sink, to.clone())).await;
+                let checked = copying::check(source, path, names.clone(), sink, to.clone()).await;
                 let number = self.shared.copies_started.fetch_add(1, Ordering::Relaxed);
-                let (gateway, session) = (self.shared.gateway.clone(), (&*self.session, to_root));
-                let connect = copying::lanes_to_root(gateway, sink, session, self.peer, number);
+                let gateway = self.shared.gateway.clone();
+                let connect =
+                    copying::lanes_to_root(gateway, sink, &self.session, to_root, self.peer, number);
                 (checked.map_err(failed)?, connect, sink.root().role.may_read())
             }
         };

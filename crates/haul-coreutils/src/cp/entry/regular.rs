@@ -237,7 +237,7 @@ fn may_be_partial(task: &Task<'_, '_>, source: &Stat, standing: &Stat) -> bool {
     task.job.context.log.is_some()
         && source.kind == FileKind::Regular
         && standing.size > 0
-        && source.size > moving.receipt_object().bytes()
+        && source.size > moving.object_size().bytes()
 }
 
 /// Waits until no other worker writes the sink, under any name. Then truncates the sink to zero

@@ -49,7 +49,7 @@ pub(super) fn complete(
     };
     let is_alone = task.entry.ranges.is_none() && !task.keeps_bytes();
     let is_seen_alike = looks_finished(source_stat, &before) && moving.verify == Verify::No;
-    if !is_alone || !is_seen_alike || source_stat.size > moving.receipt_object().bytes() {
+    if !is_alone || !is_seen_alike || source_stat.size > moving.object_size().bytes() {
         return Ok(None);
     }
     if source_stat.blocks == 0 && !filesystem::is_length_certain(source, source_stat.size) {

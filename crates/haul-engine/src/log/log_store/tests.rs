@@ -156,7 +156,7 @@ fn asked(of: &[(u8, u64, Option<u64>)], limits: LogStoreLimits, request: (u8, u6
         (id(job), JobUsage { bytes, sessions: u32::from(ago.is_none()), client: UNKNOWN, touched })
     };
     let stay = stay.iter().map(|&number| id(number)).collect();
-    answer(&of.iter().map(usage).collect(), &limits, (id(request.0), request.1), &stay)
+    answer(&of.iter().map(usage).collect(), &limits, id(request.0), request.1, &stay)
 }
 
 #[test]

@@ -19,6 +19,12 @@ use std::time::Duration;
 /// Size in bytes of a piece that is copied from an existing file.
 const BLOCK_BYTES: usize = 256 << 10;
 
+/// Reader of the local file that a comparison takes objects from.
+struct BaseReader<'a, 'h> {
+    file_hasher: &'a mut FileHasher<'h>,
+    block: Vec<u8>,
+}
+
 impl SinkContext<'_> {
     /// Runs comparison tasks until the session ends.
     pub(super) fn run_comparing(&self) {
@@ -62,7 +68,7 @@ impl SinkContext<'_> {
         }
         let differing = Verdict::Differing { have, end, samples: samples.clone() };
         self.handle(self.opened(file, differing, size));
-        let mut block = vec![0; BLOCK_BYTES];
+        let mut reader = BaseReader { file_hasher, block: vec![0; BLOCK_BYTES] };
         loop {
             self.wait_for_settling();
             let next = self.session.monitor.ask(|machine, now| match machine.next_stated(file) {
@@ -74,9 +80,7 @@ impl SinkContext<'_> {
             let index = object.index.0;
             let end = sampled.filter(|_| samples.contains(index)).unwrap_or(existing);
             let same = match incoming.base_at(object.range.start).filter(|_| index < end) {
-                Some(base) => {
-                    self.same(&incoming, &base, (attempt, object), stated, (file_hasher, &mut block))
-                }
+                Some(base) => self.same(&incoming, &base, attempt, object, stated, &mut reader),
                 None => Ok(None),
             };
             self.handle(match same {
@@ -102,10 +106,12 @@ impl SinkContext<'_> {
         &self,
         incoming: &IncomingFile,
         base: &Base,
-        (attempt, object): (u16, Object),
+        attempt: u16,
+        object: Object,
         stated: KeyedDigest,
-        (file_hasher, block): (&mut FileHasher<'_>, &mut [u8]),
+        reader: &mut BaseReader<'_, '_>,
     ) -> Result<Option<Option<Digest>>, Reason> {
+        let BaseReader { file_hasher, block } = reader;
         // Copy no bytes that the source sends again.
         if !base.is_partial_file && file_hasher.keyed(&base.file, object.range, |_| ()) != Ok(stated) {
             return Ok(None);
@@ -114,9 +120,8 @@ impl SinkContext<'_> {
         let mut hash = incoming.begin(attempt, object);
         // The bytes may have changed since they were read first.
         let mut found = self.hash_plan.key().hasher();
-        let space = (block, &self.session.over);
         let stays = self.session.spent.storage.time(|| {
-            incoming.take_equal_range(base, &partial_file, object.range, space, |bytes| {
+            incoming.take_equal_range(base, &partial_file, object.range, block, &self.session.over, |bytes| {
                 found.update(bytes);
                 hash.update(bytes);
             })

@@ -140,10 +140,8 @@ impl SinkDirs {
         while from < path.len() {
             let end = path[from..].iter().position(|&byte| byte == b'/').map_or(path.len(), |at| from + at);
             let name = CString::new(&path[from..end])?;
-            let how = (missing, self.new_mode, self.links());
-            dir = Arc::new(
-                self.name_folding.create_name(&name, || step(&dir, &name, how, &self.name_folding))?,
-            );
+            let make = || step(&dir, &name, missing, self.new_mode, self.links(), &self.name_folding);
+            dir = Arc::new(self.name_folding.create_name(&name, make)?);
             self.cache(&path[..end], &dir);
             from = end + 1;
         }
@@ -196,7 +194,9 @@ impl SinkDirs {
 fn step(
     dir: &OwnedFd,
     name: &CString,
-    (missing, mode, follow): (Missing, u32, Follow),
+    missing: Missing,
+    mode: u32,
+    follow: Follow,
     name_folding: &NameFolding,
 ) -> io::Result<OwnedFd> {
     let found = match open_directory(dir, name, follow) {

@@ -76,7 +76,8 @@ impl IncomingFile {
     pub(super) fn new(
         facts: Arc<NewFile>,
         path: RelPath,
-        (tag, is_claimed): (Tag, bool),
+        tag: Tag,
+        is_claimed: bool,
         in_place: bool,
         root: RootHash,
     ) -> IncomingFile {
@@ -209,8 +210,8 @@ impl IncomingFile {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             found => found?,
         };
-        let lengths = (self.facts.size(), self.reserve_bytes());
-        let reopened = PartialFile::reopen_temporary(name_at, &self.tag, lengths, dirs.name_folding())?;
+        let (len, room) = (self.facts.size(), self.reserve_bytes());
+        let reopened = PartialFile::reopen_temporary(name_at, &self.tag, len, room, dirs.name_folding())?;
         let Some((partial_file, found)) = reopened else { return Ok(None) };
         self.clear_holes(&partial_file, over)?;
         let file = Arc::new(open::reopen_source(partial_file.fd(), false)?);
@@ -390,7 +391,8 @@ impl IncomingFile {
         base: &Base,
         partial_file: &PartialFile,
         range: ByteRange,
-        (block, over): (&mut [u8], &AtomicBool),
+        block: &mut [u8],
+        over: &AtomicBool,
         mut see: impl FnMut(&[u8]),
     ) -> Result<Option<bool>, Reason> {
         let Base { file: base, is_partial_file } = base;
@@ -482,12 +484,13 @@ impl IncomingFile {
     /// file failed at the source, has another size or no digest, or if a system call fails.
     pub(super) fn finish(
         &self,
-        (dirs, over): (&SinkDirs, &AtomicBool),
+        dirs: &SinkDirs,
+        over: &AtomicBool,
         metadata_writer: &MetadataWriter,
         close: Option<&Close>,
         settle: Level,
     ) -> Result<Outcome, Unfinished> {
-        let Some(partial_file) = self.prepare((dirs, over), metadata_writer, close)? else {
+        let Some(partial_file) = self.prepare(dirs, over, metadata_writer, close)? else {
             return Ok(Outcome::Same);
         };
         partial_file.rename_to_final().map_err(Unfinished::Failed)?;
@@ -501,7 +504,8 @@ impl IncomingFile {
     /// Same as [`IncomingFile::finish`]. The received data is then removed with the file.
     pub(super) fn prepare(
         &self,
-        (dirs, over): (&SinkDirs, &AtomicBool),
+        dirs: &SinkDirs,
+        over: &AtomicBool,
         metadata_writer: &MetadataWriter,
         close: Option<&Close>,
     ) -> Result<Option<Arc<PartialFile>>, Unfinished> {

@@ -86,10 +86,12 @@ pub(super) struct SinkContext<'a> {
 
 /// Receives all data of these lanes into `destination`. Returns the outcome.
 pub(super) fn run(
-    (settings, key): (Settings, DigestKey),
+    settings: Settings,
+    key: DigestKey,
     joined: Vec<Joined>,
     more: More<'_>,
-    (destination, log): (Destination, Option<SinkLog>),
+    destination: Destination,
+    log: Option<SinkLog>,
     run_context: &RunContext<'_>,
 ) -> Outcome {
     let mut options = settings.options.clone();
@@ -139,14 +141,14 @@ fn serve(context: &SinkContext<'_>, joined: Vec<Joined>, more: More<'_>) {
         }
         if let Some(log) = &context.log {
             context.session.spawn(scope, move || {
-                log.run(context.session.report, |file, object, reason| {
-                    context.report_unsettled(file, [object], reason);
+                log.run(context.session.report, |(file, attempt), object, reason| {
+                    context.report_unsettled(file, attempt, [object], reason);
                 });
             });
         }
         let tick = |stop: Option<Reason>| context.handle(stop.map_or(Event::Tick, Event::Stop));
         let hear = |lane: LaneId| context.handle(Event::Progress(lane));
-        context.session.guard(|| context.session.run_timer(more, begin, (hear, tick)));
+        context.session.guard(|| context.session.run_timer(more, begin, hear, tick));
         context.tasks.end();
         if let Some(log) = &context.log {
             log.finish();
@@ -309,8 +311,8 @@ impl SinkContext<'_> {
         let storage = &self.session.spent.storage;
         let result = match self.incoming(file) {
             Some(incoming) => {
-                let dirs = (&self.destination.dirs, &self.session.over);
-                storage.time(|| incoming.finish(dirs, &self.metadata_writer, close, settle))
+                let (dirs, over) = (&self.destination.dirs, &self.session.over);
+                storage.time(|| incoming.finish(dirs, over, &self.metadata_writer, close, settle))
             }
             None => Err(Unfinished::Failed(Why::Stopped.into())),
         };
@@ -337,10 +339,10 @@ impl SinkContext<'_> {
         }
         let tag = Tag { session: self.destination.session, number: number.0 };
         let log = self.log.as_ref().filter(|log| log.claim(&path));
-        let tag = (log.map_or(tag, |log| log.tag(&path)), log.is_some());
+        let (tag, is_claimed) = (log.map_or(tag, |log| log.tag(&path)), log.is_some());
         let part_bytes = part.as_ref().map(|have| size - bytes_of(have, geometry));
         let root = self.hash_plan.root(size);
-        let incoming = IncomingFile::new(facts, path, tag, self.options.in_place, root)
+        let incoming = IncomingFile::new(facts, path, tag, is_claimed, self.options.in_place, root)
             .with_part_bytes(part_bytes)
             // A compared file counts against the quota only as its bytes arrive.
             .with_reserve(self.destination.quota.is_none());
@@ -546,7 +548,7 @@ impl SinkContext<'_> {
                     _ => &none,
                 };
                 let hash = incoming.root.lock();
-                receipt.file(path, &stat, (holes, *level), &hash, self.session.stop);
+                receipt.file(path, &stat, holes, *level, &hash, self.session.stop);
             }
             Ended::Same => {
                 let digest = incoming.existing_digest.lock();

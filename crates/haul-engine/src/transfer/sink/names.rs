@@ -44,7 +44,7 @@ pub(super) fn make(
     let temporary = tag.name();
     // A killed session with the same tag may have left this name.
     let _ = unlink_at(&place, temporary.as_c_str());
-    let made = make_under(destination, (&place, &temporary), facts, path, first).and_then(|()| {
+    let made = make_under(destination, &place, &temporary, facts, path, first).and_then(|()| {
         if first.is_none() {
             let held =
                 created::hold(&place, &temporary, facts).map_err(|error| reason("cannot create", &error))?;
@@ -65,7 +65,8 @@ pub(super) fn make(
 
 fn make_under(
     destination: &Destination,
-    (place, name): (&OwnedFd, &CString),
+    place: &OwnedFd,
+    name: &CString,
     facts: &NewFile,
     path: &RelPath,
     first: Option<&RelPath>,

@@ -322,7 +322,8 @@ impl SinkLog {
         number: FileNumber,
         attempt: u16,
         object: Object,
-        (incoming, partial_file): (Arc<IncomingFile>, Arc<PartialFile>),
+        incoming: Arc<IncomingFile>,
+        partial_file: Arc<PartialFile>,
     ) {
         incoming.mark_kept();
         let mut group = self.group.lock();

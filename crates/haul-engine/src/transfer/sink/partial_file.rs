@@ -127,7 +127,8 @@ impl PartialFile {
     pub(super) fn reopen_temporary(
         (place, name): NameAt,
         tag: &Tag,
-        (len, room): (u64, u64),
+        len: u64,
+        room: u64,
         name_folding: &Arc<NameFolding>,
     ) -> io::Result<Option<(PartialFile, Stat)>> {
         let temporary = tag.name();

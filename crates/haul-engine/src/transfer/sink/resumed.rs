@@ -309,7 +309,7 @@ impl SinkContext<'_> {
         let is_logged = |log: &&SinkLog| !self.options.in_place && log.resumes_within_files();
         let Some(log) = self.log_for(&incoming).filter(is_logged) else { return };
         if let Some(partial_file) = incoming.open_attempt(attempt) {
-            log.object_verified(file, attempt, object, (incoming, partial_file));
+            log.object_verified(file, attempt, object, incoming, partial_file);
         }
     }
 }

@@ -98,7 +98,7 @@ impl SinkContext<'_> {
                 Ok(partial_file) => {
                     waiting.push(Synced { file, attempt, incoming, objects, partial_file, source: None });
                 }
-                Err(reason) => self.report_unsettled((file, attempt), indices(&objects), &reason),
+                Err(reason) => self.report_unsettled(file, attempt, indices(&objects), &reason),
             }
         }
         let files: Vec<(&IncomingFile, &PartialFile)> =
@@ -114,7 +114,7 @@ impl SinkContext<'_> {
                     begun.push(one);
                 }
                 Err(reason) => {
-                    self.report_unsettled((one.file, one.attempt), indices(&one.objects), &reason);
+                    self.report_unsettled(one.file, one.attempt, indices(&one.objects), &reason);
                 }
             }
         }
@@ -125,7 +125,8 @@ impl SinkContext<'_> {
     /// current attempt.
     pub(super) fn report_unsettled(
         &self,
-        (file, attempt): (FileNumber, u16),
+        file: FileNumber,
+        attempt: u16,
         objects: impl IntoIterator<Item = ObjectIndex>,
         reason: &Reason,
     ) {
@@ -193,8 +194,8 @@ impl SinkContext<'_> {
                     .map_err(Unfinished::Failed)
                     .and_then(|()| {
                         storage.time(|| {
-                            let dirs = (&self.destination.dirs, &self.session.over);
-                            incoming.prepare(dirs, &self.metadata_writer, close.as_ref())
+                            let (dirs, over) = (&self.destination.dirs, &self.session.over);
+                            incoming.prepare(dirs, over, &self.metadata_writer, close.as_ref())
                         })
                     })
                     .map(|partial_file| partial_file.map(|partial_file| (incoming, partial_file))),

@@ -33,7 +33,8 @@ impl FileInfoBuilder {
     pub(super) fn facts(
         &mut self,
         item: &Item,
-        (options, hash_plan): (&JobOptions, &HashPlan),
+        options: &JobOptions,
+        hash_plan: &HashPlan,
         first: Option<&[u8]>,
     ) -> io::Result<NewFile> {
         let stat = &item.facts;

@@ -176,7 +176,7 @@ impl<'a> LaneSender<'a> {
         };
         self.outbox.push(&Message::NewFile(Box::new(NewFile::clone(facts))))?;
         let went = match object {
-            Some(object) => self.send_object(&source_file, &file, facts, 0, (object, None))?,
+            Some(object) => self.send_object(&source_file, &file, facts, 0, object, None)?,
             None => SendResult::Whole,
         };
         let close = match went {
@@ -219,7 +219,7 @@ impl<'a> LaneSender<'a> {
             return Ok(());
         }
         source_file.read_ahead(&file, object);
-        match self.send_object(&source_file, &file, facts, attempt, (object, buffered))? {
+        match self.send_object(&source_file, &file, facts, attempt, object, buffered)? {
             SendResult::Whole => {
                 self.pending_events.push(Event::ObjectSent {
                     lane,
@@ -241,7 +241,8 @@ impl<'a> LaneSender<'a> {
         file: &OwnedFd,
         facts: &NewFile,
         attempt: u16,
-        (object, buffered): (Object, Option<(&[u8], Digest)>),
+        object: Object,
+        buffered: Option<(&[u8], Digest)>,
     ) -> Result<SendResult, LaneError> {
         let hash_plan = &self.context.hash_plan;
         let mut hash = {
@@ -272,7 +273,7 @@ impl<'a> LaneSender<'a> {
                 self.outbox.push(&target.block(piece, Encoding::Hole, 0))?;
             } else {
                 let bytes = buffered.map(|(bytes, _)| bytes);
-                failed = self.data(&target, file, (piece, is_hole), bytes, |block| hash.update(block))?;
+                failed = self.data(&target, file, piece, is_hole, bytes, |block| hash.update(block))?;
             }
             rest.start = piece.end;
         }
@@ -295,7 +296,8 @@ impl<'a> LaneSender<'a> {
         &mut self,
         target: &Target,
         file: &OwnedFd,
-        (range, skips_zeros): (ByteRange, bool),
+        range: ByteRange,
+        skips_zeros: bool,
         buffered: Option<&[u8]>,
         mut hash: impl FnMut(&[u8]),
     ) -> Result<Option<(Reason, u64)>, LaneError> {
@@ -334,7 +336,7 @@ impl<'a> LaneSender<'a> {
                 // Zeros may follow, so a block is announced alone.
                 let ahead = if skips_zeros { 0 } else { self.packer.announce_limit() };
                 let may_promise = range.end.0.min(at + ahead.max(len as u64));
-                promised = self.block(target, (at, block), promised, may_promise, begin.elapsed())?;
+                promised = self.block(target, at, block, promised, may_promise, begin.elapsed())?;
             }
             at = end;
         }
@@ -349,7 +351,8 @@ impl<'a> LaneSender<'a> {
     fn block(
         &mut self,
         target: &Target,
-        (at, block): (u64, &[u8]),
+        at: u64,
+        block: &[u8],
         promised: u64,
         may_promise: u64,
         own: Duration,

@@ -71,7 +71,8 @@ pub(super) struct SourceContext<'a> {
 
 /// Sends everything in `tree` over these lanes. Returns the outcome.
 pub(super) fn run(
-    (settings, key): (Settings, DigestKey),
+    settings: Settings,
+    key: DigestKey,
     joined: Vec<Joined>,
     more: More<'_>,
     tree: Tree,
@@ -103,7 +104,7 @@ pub(super) fn run(
             .spawn(scope, || context.session.spent.cpu_wait.count(|| Walker::new(context, tree).run()));
         let tick = |stop: Option<Reason>| context.handle(stop.map_or(Event::Tick, Event::Stop));
         let hear = |lane: LaneId| context.handle(Event::Progress(lane));
-        context.session.guard(|| context.session.run_timer(more, begin, (hear, tick)));
+        context.session.guard(|| context.session.run_timer(more, begin, hear, tick));
     });
     Outcome::of(Role::Source, &context.session)
 }
@@ -274,7 +275,7 @@ impl SourceContext<'_> {
         match (outcome, kind) {
             (Ended::Done(level), FileKind::File { holes, .. }) => {
                 let hash = source_file.root.lock();
-                receipt.file(path, stat, (holes, *level), &hash, self.session.stop);
+                receipt.file(path, stat, holes, *level, &hash, self.session.stop);
             }
             (Ended::Same, FileKind::File { .. }) => {
                 if let Some(digest) = *source_file.same.lock() {

@@ -395,7 +395,7 @@ impl<'a> Walker<'a> {
     /// Returns the metadata of an entry.
     fn facts(&mut self, item: &Item, first: Option<&[u8]>) -> io::Result<NewFile> {
         let SourceContext { session, options, hash_plan, .. } = self.context;
-        session.spent.storage.time(|| self.file_info.facts(item, (options, hash_plan), first))
+        session.spent.storage.time(|| self.file_info.facts(item, options, hash_plan, first))
     }
 
     /// Returns the number and path under which the file was offered, if the item is an additional
@@ -422,14 +422,16 @@ impl<'a> Walker<'a> {
         parent: Option<u64>,
         first: Option<FileNumber>,
     ) {
-        let source_file = self.source_file(&facts, item, parent);
+        let (item, held) = item;
+        let source_file = self.source_file(&facts, item, held, parent);
         self.waiting.push_back(PendingEntry { facts, source_file, first, replaces: None });
     }
 
     fn source_file(
         &self,
         facts: &NewFile,
-        (item, held): (Item, Option<HeldBytes>),
+        item: Item,
+        held: Option<HeldBytes>,
         parent: Option<u64>,
     ) -> SourceFile {
         let kind = self.context.session.receipt.map(|_| facts.kind.clone());
@@ -505,7 +507,7 @@ impl<'a> Walker<'a> {
         let SourceFile { mut item, parent, .. } = source_file;
         match self.file_facts(&mut item, None) {
             Ok((facts, held)) => {
-                let source_file = self.source_file(&facts, (item, held), parent);
+                let source_file = self.source_file(&facts, item, held, parent);
                 self.waiting.push_front(PendingEntry {
                     facts,
                     source_file,
