@@ -29,7 +29,9 @@ ROOT = Path(__file__).resolve().parent.parent
 
 # Test executables whose tests run as threads of one process. The tests of every other executable have a process each.
 PURE = {"haul_model", "haul_digest", "haul_plan", "haul_proto", "haul_log", "haul_udp", "haul_browser", "digests", "proto", "udp", "repo_rules"}
-FILE_SYSTEM = {"haul_coreutils", "coreutils", "haul_engine", "engine", "haul_lab", "haul_net", "haul_sys", "log", "net", "system"}
+FILE_SYSTEM = {
+    "haul_coreutils", "coreutils", "haul_engine", "engine", "haul_lab", "haul_net", "haul_storage", "haul_sys", "log", "net", "storage", "system",
+}
 # Tests of programs that share file systems of every kind, by the beginning of their name.
 SHARED_FILE_SYSTEMS = (
     "cli::filesystems::",

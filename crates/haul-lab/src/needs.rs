@@ -33,6 +33,11 @@ pub enum Need {
 }
 
 impl Need {
+    /// Returns true if this machine meets the requirement. For a test that checks less without it.
+    pub fn is_met(self) -> bool {
+        self.missing().is_none()
+    }
+
     /// Returns the description of a missing requirement, as printed.
     fn missing(self) -> Option<String> {
         let met = match self {

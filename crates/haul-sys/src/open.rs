@@ -3,7 +3,7 @@
 //! Every name is resolved from an open directory. A tree may therefore be deeper than `PATH_MAX`,
 //! and a concurrent replacement of a directory does not redirect any call.
 
-use crate::stat::{FileKind, Follow, stat_fd};
+use crate::stat::{FileKind, Follow, Stat, stat_fd};
 use crate::transfer::write_all_at;
 use rustix::fd::{AsFd, AsRawFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, FileType, MemfdFlags, Mode, OFlags, RenameFlags};
@@ -216,6 +216,46 @@ pub fn open_regular_at(dir: impl AsFd, name: impl Arg) -> io::Result<Option<Owne
     }
 }
 
+/// An existing regular file that is open for writing.
+#[derive(Debug)]
+pub struct ForUpdate {
+    /// The file.
+    pub file: OwnedFd,
+    /// Its metadata from after the open.
+    pub found: Stat,
+    /// True if the file is open for reading too.
+    pub is_readable: bool,
+}
+
+/// Same as [`open_regular_at`], but opens the file for reading too if its mode permits that, and
+/// follows a link on request.
+///
+/// # Errors
+///
+/// Same as [`open_regular_at`], and `ELOOP` if links that are followed lead in a circle.
+pub fn open_regular_for_update_at(
+    dir: impl AsFd,
+    name: impl Arg,
+    follow: Follow,
+) -> io::Result<Option<ForUpdate>> {
+    let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK | no_follow(follow);
+    let name = name.into_c_str()?;
+    let open = |access| retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags | access, Mode::empty()));
+    let (opened, is_readable) = match open(OFlags::RDWR) {
+        Err(Errno::ACCESS) => (open(OFlags::WRONLY), false),
+        opened => (opened, true),
+    };
+    match opened {
+        Ok(file) => {
+            let found = stat_fd(&file)?;
+            Ok((found.kind == FileKind::Regular).then_some(ForUpdate { file, found, is_readable }))
+        }
+        Err(Errno::LOOP) if follow == Follow::No => Ok(None),
+        Err(Errno::ISDIR | Errno::NXIO) => Ok(None),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 /// Opens the file that `fd` refers to again for reading, even if its name refers to another file
 /// now. Needs /proc.
 ///
@@ -402,5 +442,32 @@ mod tests {
             }
             assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         }
+    }
+
+    #[test]
+    fn only_regular_files_are_opened_for_update() {
+        let dir = tempfile::tempdir().unwrap();
+        let place = crate::dir::open_dir_at(CWD, dir.path(), Follow::No).unwrap();
+        let file = create_new_at(&place, "file", 0o600).unwrap();
+        write_all_at(&file, 0, b"bytes").unwrap();
+        mkdir_at(&place, "dir", 0o700).unwrap();
+        symlink_at("file", &place, "link").unwrap();
+        mknod_at(&place, "pipe", FileKind::Fifo, 0o600, 0).unwrap();
+        for other in ["dir", "link", "pipe"] {
+            assert!(open_regular_for_update_at(&place, other, Follow::No).unwrap().is_none(), "{other}");
+        }
+        let error = open_regular_for_update_at(&place, "none", Follow::No).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        let opened = open_regular_for_update_at(&place, "file", Follow::No).unwrap().unwrap();
+        assert!(opened.is_readable && opened.found.size == 5);
+        let mut bytes = [0; 5];
+        assert_eq!(read_at(&opened.file, 0, &mut bytes).unwrap(), 5);
+        write_all_at(&opened.file, 5, b" more").unwrap();
+        // Root may read any file.
+        crate::metadata::set_mode_at(&place, "file", 0o200).unwrap();
+        let opened = open_regular_for_update_at(&place, "file", Follow::No).unwrap().unwrap();
+        assert_eq!(opened.is_readable, crate::process::effective_user() == 0);
+        write_all_at(&opened.file, 0, b"BYTES").unwrap();
+        assert_eq!(opened.found.size, 10);
     }
 }

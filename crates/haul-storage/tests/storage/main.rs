@@ -1,3 +1,10 @@
-//! Tests of storage on real file systems with injected faults and power failures.
+//! Tests of storage: the conformance suite on real file systems and in memory, injected faults and
+//! power failures.
 
+mod conformance;
+mod defects;
 mod durable_file;
+mod file_systems;
+mod local;
+mod memory;
+mod twins;

@@ -1,0 +1,147 @@
+//! Properties of one file system, which are asked once.
+
+use super::name_folding::NameFolding;
+use crate::device::{Capabilities, CopiesByItself, Device, Lengths};
+use haul_model::ByteRange;
+use haul_sys::sparse::{self, Support};
+use haul_sys::{closing, filesystem, stat};
+use parking_lot::Mutex;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// `errno` of a full file system, the same on every architecture of Linux.
+const ENOSPC: i32 = 28;
+
+/// Maximum number of bytes that are promised to files before the free space is asked again.
+const PROMISE_BYTES_MAX: u64 = 1 << 30;
+
+/// A file system of this machine, or a subvolume of one.
+#[derive(Debug)]
+pub(super) struct LocalDevice {
+    pub(super) device: Device,
+    pub(super) name_folding: NameFolding,
+    /// Free bytes that may still be promised to files before the free space is asked again.
+    promise: Mutex<u64>,
+}
+
+impl LocalDevice {
+    /// Asks for the properties of the file system `id`, by an open directory or file on it.
+    pub(super) fn of(id: u64, fd: impl AsFd) -> LocalDevice {
+        let capabilities = capabilities(fd.as_fd());
+        LocalDevice {
+            device: Device { id, capabilities },
+            name_folding: NameFolding::default(),
+            promise: Mutex::new(0),
+        }
+    }
+
+    /// Detects a full file system before bytes arrive: reserves space for the first `len` bytes of
+    /// a file, or compares `len` with the free space. Does not change the length of the file.
+    ///
+    /// The free space is asked once for each [`PROMISE_BYTES_MAX`] that files were promised, and
+    /// for each file that exceeds the rest.
+    ///
+    /// # Errors
+    /// Returns `ENOSPC` or the errors of fallocate(2). The file is then unchanged.
+    pub(super) fn reserve(&self, file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+        if !self.device.capabilities.reserves {
+            return self.compare_free(file, len);
+        }
+        match sparse::allocate(file, ByteRange::between(0, len), true) {
+            Ok(Support::Done | Support::Unsupported) => Ok(()),
+            Err(error) => {
+                // A part may have been reserved beyond the end of the file.
+                let _ = stat::stat_fd(file).and_then(|now| sparse::set_len(file, now.size));
+                Err(error)
+            }
+        }
+    }
+
+    fn compare_free(&self, file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+        let mut promise = self.promise.lock();
+        if let Some(rest) = promise.checked_sub(len) {
+            *promise = rest;
+            return Ok(());
+        }
+        let Ok(filesystem::Space { free: Some(free), .. }) = filesystem::space(file) else { return Ok(()) };
+        if free < len {
+            let taken = stat::stat_fd(file)?.blocks.saturating_mul(512);
+            if free.saturating_add(taken) < len {
+                return Err(io::Error::from_raw_os_error(ENOSPC));
+            }
+        }
+        *promise = free.min(PROMISE_BYTES_MAX).saturating_sub(len);
+        Ok(())
+    }
+
+    /// Makes the file system of a file report now the errors that it would report at close, if it
+    /// reports any. This must happen before the times are set, because a late write-back would
+    /// change them.
+    ///
+    /// # Errors
+    /// Same as [`closing::flush`].
+    pub(super) fn flush(&self, file: BorrowedFd<'_>) -> io::Result<()> {
+        if self.device.capabilities.close_may_fail { closing::flush(file) } else { Ok(()) }
+    }
+}
+
+fn capabilities(fd: BorrowedFd<'_>) -> Capabilities {
+    Capabilities {
+        backing: filesystem::backing(fd),
+        is_read_only: filesystem::is_read_only(fd),
+        is_local: filesystem::is_local(fd),
+        keeps_as_given: filesystem::keeps_as_given(fd),
+        syncs_as_a_whole: filesystem::syncs_as_a_whole(fd),
+        reports_holes: filesystem::reports_holes(fd),
+        lengths: match [0, 1].map(|len| filesystem::is_length_certain(fd, len)) {
+            [true, _] => Lengths::Certain,
+            [false, true] => Lengths::CertainUnlessZero,
+            [false, false] => Lengths::Uncertain,
+        },
+        reserves: filesystem::space(fd).is_ok_and(|space| space.reserves),
+        preallocates: filesystem::preallocates(fd),
+        copies_by_itself: match [true, false].map(|same| filesystem::copies_by_itself(fd, same)) {
+            [_, true] => CopiesByItself::All,
+            [true, false] => CopiesByItself::SameDevice,
+            [false, false] => CopiesByItself::None,
+        },
+        close_may_fail: closing::may_fail(fd),
+        is_lustre: filesystem::is_lustre(fd),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::os::unix::fs::MetadataExt;
+
+    #[test]
+    fn capabilities_of_a_file_system_in_memory_and_of_a_computed_one() {
+        let shm = LocalDevice::of(1, File::open("/dev/shm").unwrap()).device.capabilities;
+        assert_eq!(shm.backing, filesystem::Backing::Memory);
+        assert!(!shm.reserves && !shm.close_may_fail && shm.reports_holes && !shm.syncs_as_a_whole);
+        assert_eq!((shm.lengths, shm.copies_by_itself), (Lengths::Certain, CopiesByItself::None));
+        let proc = LocalDevice::of(2, File::open("/proc").unwrap()).device.capabilities;
+        assert!(!proc.keeps_as_given && !proc.reports_holes && proc.close_may_fail);
+        assert_eq!(proc.lengths, Lengths::Uncertain);
+    }
+
+    #[test]
+    fn free_space_is_compared_when_the_promised_bytes_are_used_up() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let file = File::create(home.path().join("f")).unwrap();
+        let device = LocalDevice::of(file.metadata().unwrap().dev(), &file);
+        let free = filesystem::space(&file).unwrap().free.expect("tmpfs reports its space");
+        device.reserve(file.as_fd(), 1).unwrap();
+        let rest = *device.promise.lock();
+        assert!(rest > 0 && rest < PROMISE_BYTES_MAX, "one question for many files");
+        device.reserve(file.as_fd(), 2).unwrap();
+        assert_eq!(*device.promise.lock(), rest - 2);
+        for _ in 0..2 {
+            let error = device.reserve(file.as_fd(), free * 2).unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        }
+        assert_eq!(file.metadata().unwrap().len(), 0);
+    }
+}

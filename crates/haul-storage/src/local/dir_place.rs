@@ -1,0 +1,203 @@
+//! Place of a directory in its tree, by which it is opened again if the cache closed it.
+
+use super::device::LocalDevice;
+use super::dir_cache::{DirCache, DirSlot, OpenDir};
+use super::dir_fd::DirFd;
+use super::name_folding::NameFolding;
+use haul_sys::dir::is_same_file;
+use haul_sys::{CWD, Follow, Stat};
+use parking_lot::Mutex;
+use std::ffi::{CStr, CString};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Weak};
+
+/// Cache and file systems of the directories beneath one root.
+#[derive(Debug)]
+pub(super) struct LocalTree {
+    cache: &'static DirCache,
+    /// File systems, the one of the root first.
+    devices: Mutex<Vec<Arc<LocalDevice>>>,
+}
+
+/// Place of a directory in its tree.
+#[derive(Debug)]
+pub(super) struct DirPlace {
+    tree: Arc<LocalTree>,
+    /// `None` for a root.
+    parent: Option<Arc<DirPlace>>,
+    /// Path from the parent.
+    path: CString,
+    links: PathLinks,
+    /// Metadata from when the directory was opened first.
+    opened: Stat,
+    device: Arc<LocalDevice>,
+    slot: Arc<DirSlot>,
+    /// The directory beneath that was opened last.
+    below: Mutex<Weak<DirPlace>>,
+}
+
+/// Links that are followed on the path of a directory from its parent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PathLinks {
+    /// The path is one name, which may be a link to any place if it is followed.
+    Name(Follow),
+    /// The path consists of several names. Links in it that are followed stay beneath the parent.
+    Beneath(Follow),
+}
+
+impl DirPlace {
+    /// Opens the root of a tree, which stays open.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2).
+    pub(super) fn root(path: CString, follow: Follow, cache: &'static DirCache) -> io::Result<Arc<DirPlace>> {
+        let dir = DirFd::open(CWD, &path, follow)?;
+        let device = Arc::new(LocalDevice::of(dir.opened.dev, &dir.fd));
+        let tree = LocalTree { cache, devices: Mutex::new(vec![Arc::clone(&device)]) };
+        Ok(Arc::new(DirPlace {
+            tree: Arc::new(tree),
+            parent: None,
+            path,
+            links: PathLinks::Name(follow),
+            opened: dir.opened,
+            device,
+            slot: DirSlot::root(dir),
+            below: Mutex::default(),
+        }))
+    }
+
+    /// Returns the place of a directory beneath this one that was just opened.
+    pub(super) fn enter(self: &Arc<Self>, path: CString, links: PathLinks, dir: DirFd) -> Arc<DirPlace> {
+        let slot = DirSlot::closed();
+        let place = Arc::new(DirPlace {
+            tree: Arc::clone(&self.tree),
+            parent: Some(Arc::clone(self)),
+            path,
+            links,
+            opened: dir.opened,
+            device: self.device_of(dir.opened.dev, &dir.fd),
+            slot: Arc::clone(&slot),
+            below: Mutex::default(),
+        });
+        if links == PathLinks::Name(Follow::No) {
+            *self.below.lock() = Arc::downgrade(&place);
+        }
+        self.tree.cache.admit(&slot, dir);
+        place
+    }
+
+    /// Opens the directory at `path` beneath this one.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2) and openat2(2).
+    pub(super) fn open_beneath(&self, path: &CStr, links: PathLinks) -> io::Result<DirFd> {
+        open_at(&*self.open()?, path, links)
+    }
+
+    /// Returns the open directory, which stays open as long as the result exists.
+    ///
+    /// A closed directory is opened by `..` from the directory beneath that was opened last, or by
+    /// its path from the nearest open directory above.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2) for a directory that has to be opened again, and `NotFound`
+    /// if another directory has its place now.
+    pub(super) fn open(&self) -> io::Result<Arc<OpenDir>> {
+        self.open_unmarked().inspect(|open| {
+            open.mark_used();
+        })
+    }
+
+    /// Same as [`DirPlace::open`], but does not record the use of the descriptor.
+    pub(super) fn open_unmarked(&self) -> io::Result<Arc<OpenDir>> {
+        if let Some(open) = self.held().or_else(|| self.reopen_from_below()) {
+            return Ok(open);
+        }
+        let mut closed = vec![self];
+        let mut above = None;
+        while let (None, Some(parent)) = (&above, closed.last().and_then(|last| last.parent.as_deref())) {
+            above = parent.held();
+            if above.is_none() {
+                closed.push(parent);
+            }
+        }
+        // Roots are never closed.
+        let mut above = above.ok_or(io::ErrorKind::NotFound)?;
+        for place in closed.into_iter().rev() {
+            above = match place.held() {
+                Some(open) => open,
+                None => place.reopen(&above)?,
+            };
+        }
+        Ok(above)
+    }
+
+    fn held(&self) -> Option<Arc<OpenDir>> {
+        self.tree.cache.held(&self.slot)
+    }
+
+    /// Opens a closed directory by its path from its parent.
+    fn reopen(&self, above: &OpenDir) -> io::Result<Arc<OpenDir>> {
+        let dir = open_at(above, &self.path, self.links)?;
+        if is_same_file(&dir.fd, &self.opened)? {
+            return Ok(self.tree.cache.admit(&self.slot, dir));
+        }
+        Err(io::Error::new(io::ErrorKind::NotFound, "another directory has its place now"))
+    }
+
+    /// Opens a closed directory by `..`, in one step. Returns `None` if that leads to another
+    /// directory.
+    fn reopen_from_below(&self) -> Option<Arc<OpenDir>> {
+        let below = self.below.lock().upgrade()?.held()?;
+        let dir = DirFd::open(&*below, c"..", Follow::No).ok()?;
+        let is_it = is_same_file(&dir.fd, &self.opened).ok()?;
+        is_it.then(|| self.tree.cache.admit(&self.slot, dir))
+    }
+
+    /// Returns the rules for comparing names in this directory.
+    pub(super) fn name_folding(&self) -> &NameFolding {
+        &self.device.name_folding
+    }
+
+    /// Returns the file system of this directory.
+    pub(super) fn device(&self) -> &Arc<LocalDevice> {
+        &self.device
+    }
+
+    /// Returns the file system with the number `id`, which the open file `fd` is on.
+    pub(super) fn device_of(&self, id: u64, fd: &OwnedFd) -> Arc<LocalDevice> {
+        if self.device.device.id == id {
+            return Arc::clone(&self.device);
+        }
+        let mut devices = self.tree.devices.lock();
+        if let Some(known) = devices.iter().find(|known| known.device.id == id) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(LocalDevice::of(id, fd));
+        devices.push(Arc::clone(&new));
+        new
+    }
+
+    /// Returns the directory above, if it is on the same file system.
+    pub(super) fn above(&self) -> Option<&DirPlace> {
+        self.parent.as_deref().filter(|above| above.device.device.id == self.device.device.id)
+    }
+}
+
+impl Drop for DirPlace {
+    /// Drops the directories above one by one: in a deep tree, recursion would use up the stack.
+    fn drop(&mut self) {
+        let mut above = self.parent.take();
+        while let Some(place) = above {
+            above = Arc::into_inner(place).and_then(|mut place| place.parent.take());
+        }
+    }
+}
+
+fn open_at(above: &OpenDir, path: &CStr, links: PathLinks) -> io::Result<DirFd> {
+    match links {
+        PathLinks::Name(follow) => DirFd::open(above, path, follow),
+        PathLinks::Beneath(follow) => DirFd::open_beneath(above, path, follow),
+    }
+}

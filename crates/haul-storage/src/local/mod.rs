@@ -1,0 +1,35 @@
+//! The local file system: names are resolved from open directories, and files are read and written
+//! by system calls.
+//!
+//! A directory keeps its place in the tree, not its descriptor: descriptors are in one bounded
+//! cache. Metadata is set through descriptors only, because another process can replace a name.
+
+mod device;
+mod dir;
+mod dir_cache;
+mod dir_fd;
+mod dir_place;
+mod metadata;
+mod name_folding;
+mod sink;
+mod source;
+
+use crate::storage::Dir;
+use dir::LocalDir;
+use dir_cache::DirCache;
+use haul_sys::Follow;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Opens a directory of the local file system. It stays open until it is dropped; directories
+/// beneath it may be closed meanwhile and opened again.
+///
+/// A directory without read permission is opened only to resolve names in it.
+///
+/// # Errors
+/// Returns the errors of openat(2); [`io::ErrorKind::NotADirectory`] or `ELOOP` for a link that is
+/// not followed.
+pub fn open(path: &Path, follow: Follow) -> io::Result<Arc<dyn Dir>> {
+    Ok(Arc::new(LocalDir::root(path, follow, DirCache::of_process())?))
+}

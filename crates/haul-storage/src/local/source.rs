@@ -1,0 +1,236 @@
+//! A file that is read.
+
+use super::device::LocalDevice;
+use super::metadata::Held;
+use crate::failure::FirstFailure;
+use crate::storage::{DropRetries, ReadBack, SourceFile};
+use haul_model::ByteRange;
+use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
+use haul_sys::direct::{self, Alignment};
+use haul_sys::filesystem::Backing;
+use haul_sys::open::{open_entry_at, open_source_at, reopen_source};
+use haul_sys::{FileKind, Follow, Stat, Timespec, sparse, stat, transfer};
+use parking_lot::RwLock;
+use std::ffi::CStr;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// Maximum number of attempts to drop a range from the page cache. The first may find pages in one
+/// of the kernel's batches; later attempts are widened to complete folios.
+const DROPS_MAX: u32 = 3;
+
+/// Maximum number of further attempts, each with a longer delay. Another worker may be writing to a
+/// page or a folio that also holds a part of this range. The delays add up to about 50 ms.
+const PATIENT_DROPS_MAX: u32 = 9;
+
+/// An open file.
+#[derive(Debug)]
+pub(super) struct LocalSource {
+    file: Arc<File>,
+    /// Metadata from when the file was opened, once it was needed.
+    opened: OnceLock<Stat>,
+    device: Arc<LocalDevice>,
+    /// For the reader of a file that is written: the first failed sync of that file.
+    written: Option<Arc<FirstFailure>>,
+    direct: RwLock<Option<DirectReads>>,
+}
+
+/// Reads past the page cache.
+#[derive(Debug)]
+struct DirectReads {
+    alignment: Alignment,
+    /// Second descriptor for these reads, if the first one is also written by.
+    own: Option<OwnedFd>,
+}
+
+/// Opens a regular file to read it. Never blocks on a named pipe.
+///
+/// # Errors
+/// Returns the errors of openat(2); `ELOOP` for a link that is not followed; `InvalidInput` for an
+/// entry of any other kind.
+pub(super) fn open_source(place: &OwnedFd, name: &CStr, follow: Follow) -> io::Result<(OwnedFd, Stat)> {
+    let opened = match follow {
+        Follow::Yes => open_source_at(place, name, follow, false),
+        Follow::No => match open_entry_at(place, name) {
+            // Another process holds a lease on the file. Only a blocking open breaks the lease.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                open_source_at(place, name, follow, false)
+            }
+            opened => opened,
+        },
+    };
+    let is_other = || {
+        stat::stat_at(place, name, follow)
+            .is_ok_and(|found| !matches!(found.kind, FileKind::Regular | FileKind::Symlink))
+    };
+    let file = match opened {
+        // A socket cannot be opened, and neither can a device without a driver.
+        Err(error) if error.kind() != io::ErrorKind::NotFound && is_other() => {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        opened => opened?,
+    };
+    let found = stat::stat_fd(&file)?;
+    if found.kind == FileKind::Regular { Ok((file, found)) } else { Err(io::ErrorKind::InvalidInput.into()) }
+}
+
+impl LocalSource {
+    /// Returns a file that was just opened.
+    pub(super) fn new(file: OwnedFd, opened: Stat, device: Arc<LocalDevice>) -> LocalSource {
+        LocalSource {
+            file: Arc::new(file.into()),
+            opened: opened.into(),
+            device,
+            written: None,
+            direct: RwLock::default(),
+        }
+    }
+
+    /// Returns the reader of a file that is written. `file` may be the descriptor that writes.
+    pub(super) fn reader(
+        file: Arc<File>,
+        device: &Arc<LocalDevice>,
+        written: &Arc<FirstFailure>,
+    ) -> LocalSource {
+        LocalSource {
+            file,
+            opened: OnceLock::new(),
+            device: Arc::clone(device),
+            written: Some(Arc::clone(written)),
+            direct: RwLock::default(),
+        }
+    }
+
+    /// Writes a range back and drops it from the page cache.
+    fn clear(&self, range: ByteRange, retries: DropRetries) -> io::Result<ReadBack> {
+        let drop_once = |range| {
+            cache::wait_writeback(&self.file, range)?;
+            // The residency check below detects pages that stay.
+            let _ = cache::advise(&self.file, range, Advice::DontNeed);
+            Ok::<(), io::Error>(())
+        };
+        match self.device.device.capabilities.backing {
+            Backing::Storage => {}
+            Backing::Memory => return Ok(ReadBack::FromCache("the file system is in memory")),
+            Backing::FileBelow => {
+                drop_once(widened(range, cache::page_bytes()))?;
+                return Ok(ReadBack::FromCache("overlayfs does not report cached pages"));
+            }
+        }
+        let patient = if retries == DropRetries::Some { PATIENT_DROPS_MAX } else { 0 };
+        for attempt in 0..DROPS_MAX + patient {
+            if let Some(late) = attempt.checked_sub(DROPS_MAX - 1) {
+                std::thread::sleep(Duration::from_millis(u64::from(late)));
+            }
+            let boundary = if attempt == 0 { cache::page_bytes() } else { FOLIO_BYTES_MAX };
+            drop_once(widened(range, boundary))?;
+            match cache::residency(&self.file, range) {
+                Ok(Some(found)) if found.cached == 0 => return Ok(ReadBack::FromDevice),
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => {
+                    return Ok(ReadBack::FromCache("the kernel does not report cached pages"));
+                }
+            }
+        }
+        Ok(ReadBack::FromCache(
+            "the kernel does not drop cached pages; another process may have the file mapped",
+        ))
+    }
+}
+
+impl Held for LocalSource {
+    fn with_fd<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
+        act(self.file.as_fd())
+    }
+
+    fn local_device(&self) -> &LocalDevice {
+        &self.device
+    }
+}
+
+impl SourceFile for LocalSource {
+    fn opened(&self) -> &Stat {
+        // A reader asks when it is first needed: most read a small file once.
+        self.opened.get_or_init(|| stat::stat_fd(&self.file).unwrap_or(UNKNOWN))
+    }
+
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        match &*self.direct.read() {
+            None => transfer::read_at(&self.file, at, into),
+            Some(DirectReads { alignment, own: None }) => direct::read_at(&self.file, at, into, *alignment),
+            Some(DirectReads { alignment, own: Some(own) }) => direct::read_at(own, at, into, *alignment),
+        }
+    }
+
+    fn next_data(&self, range: ByteRange) -> io::Result<Option<ByteRange>> {
+        sparse::next_data(&self.file, range.start.0, range.len())
+    }
+
+    fn advise(&self, range: ByteRange, advice: Advice) {
+        // Advice may be ignored.
+        let _ = cache::advise(&self.file, range, advice);
+    }
+
+    fn evict(&self, range: ByteRange, retries: DropRetries) -> io::Result<ReadBack> {
+        let Some(written) = &self.written else { return self.clear(range, retries) };
+        written.run(|| self.clear(range, retries).inspect_err(|_| forget_pages(&self.file)))
+    }
+
+    fn set_direct(&self, is_on: bool) -> io::Result<Option<Alignment>> {
+        let mut reads = self.direct.write();
+        if !is_on {
+            if let Some(DirectReads { own: None, .. }) = &*reads {
+                direct::set_direct(&self.file, false)?;
+            }
+            *reads = None;
+            return Ok(None);
+        }
+        if let Some(DirectReads { alignment, .. }) = &*reads {
+            return Ok(Some(*alignment));
+        }
+        // The flag belongs to the open file, which the sink of a reader may use as well.
+        let own = self.written.is_some().then(|| reopen_source(&self.file, false)).transpose()?;
+        let probed = match &own {
+            Some(own) => direct::probe_read(own)?,
+            None => direct::probe_read(&self.file)?,
+        };
+        *reads = probed.map(|alignment| DirectReads { alignment, own });
+        Ok(probed)
+    }
+}
+
+/// Drops the pages of a file after a failed sync. The kernel may keep bytes that the device lacks
+/// in clean pages. Without them a later read returns what the device has.
+pub(super) fn forget_pages(file: &File) {
+    // Ignore an error, because the file fails anyway.
+    let _ = cache::advise_all(file, Advice::DontNeed);
+}
+
+/// Widens a range to the next multiples of `boundary`, as far as offsets allow.
+fn widened(range: ByteRange, boundary: u64) -> ByteRange {
+    let start = range.start.0 / boundary * boundary;
+    ByteRange::between(start, range.end.0.checked_next_multiple_of(boundary).unwrap_or(range.end.0))
+}
+
+/// Metadata of a file whose metadata cannot be read: every later result differs from this one.
+const UNKNOWN: Stat = Stat {
+    kind: FileKind::Unknown,
+    mode: 0,
+    uid: 0,
+    gid: 0,
+    size: 0,
+    nlink: 0,
+    dev: 0,
+    ino: 0,
+    rdev: 0,
+    blksize: 0,
+    blocks: 0,
+    atime: Timespec { sec: 0, nsec: 0 },
+    mtime: Timespec { sec: 0, nsec: 0 },
+    ctime: Timespec { sec: 0, nsec: 0 },
+    btime: None,
+    may_be_mount_root: false,
+};

@@ -1,0 +1,85 @@
+//! A storage in memory, with the faults of a disk.
+//!
+//! Calls fail where a test plans it. Bytes and names that are not synced may be lost by a power
+//! cut, per sector of 512 bytes and per change of a name; a failed write-back loses pages and is
+//! reported once to each open file, as on Linux. Everything else is as on a local file system for
+//! root: owners can be set, and no permission is checked.
+//!
+//! The same calls in the same order give the same results, times and inode numbers included: the
+//! clock counts changes. One mutex guards all state.
+
+mod dir;
+mod disk;
+mod errno;
+mod faults;
+mod file;
+mod names;
+mod open;
+mod pages;
+
+pub use faults::Call;
+
+use crate::storage::Dir;
+use disk::Disk;
+use open::SharedDisk;
+use pages::PAGE_BYTES;
+use std::sync::Arc;
+
+/// A storage in memory. Clones share it.
+#[derive(Clone, Debug)]
+pub struct MemoryStorage(Arc<SharedDisk>);
+
+impl MemoryStorage {
+    /// Creates an empty storage with this device number. The umask is `0o022`, and the space is
+    /// unlimited.
+    pub fn new(device: u64) -> MemoryStorage {
+        MemoryStorage(Arc::new(SharedDisk::new(Disk::new(), device)))
+    }
+
+    /// Opens the root directory.
+    pub fn root(&self) -> Arc<dyn Dir> {
+        dir::root(&self.0)
+    }
+
+    /// Limits the space to this number of bytes, rounded down to blocks of 4,096 bytes.
+    pub fn set_capacity(&self, bytes: u64) {
+        self.0.disk(|disk| disk.capacity = bytes / PAGE_BYTES);
+    }
+
+    /// Lets the `nth` call of this kind from now on (1: the next one) fail with `errno`. [`Call`]
+    /// says which calls have an effect nevertheless.
+    pub fn fail(&self, call: Call, nth: u64, errno: i32) {
+        self.0.disk(|disk| disk.faults.plan(call, nth, errno));
+    }
+
+    /// Returns the number of calls of this kind so far.
+    pub fn count(&self, call: Call) -> u64 {
+        self.0.disk(|disk| disk.faults.count(call))
+    }
+
+    /// Lets `observer` see each later call, with its number of bytes, before the call has an
+    /// effect. It is called without a lock and may block the call, as a slow device does.
+    pub fn observe(&self, observer: impl Fn(Call, u64) + Send + Sync + 'static) {
+        *self.0.observer.lock() = Some(Arc::new(Box::new(observer)));
+    }
+
+    /// Writes all dirty pages to the device, as the kernel does in the background at any time. They
+    /// are not durable afterwards.
+    pub fn write_back(&self) {
+        self.0.disk(Disk::write_back_all);
+    }
+
+    /// Changes the byte at offset `at` of the file with this inode number where the device stores
+    /// it, as a defective device does. Reads return the changed byte once the page is evicted.
+    /// Returns false if the device does not have the byte, and for an inode that is not a file.
+    pub fn damage(&self, ino: u64, at: u64) -> bool {
+        self.0.disk(|disk| disk.damage(ino, at))
+    }
+
+    /// Returns the storage as a power cut at this moment leaves it. The seed chooses what survives
+    /// of bytes, lengths, metadata and names that are not synced. This storage does not change.
+    pub fn after_power_cut(&self, seed: u64) -> MemoryStorage {
+        let disk = self.0.disk(|disk| disk.after_power_cut(seed));
+        MemoryStorage(Arc::new(SharedDisk::new(disk, self.0.device.id)))
+    }
+}

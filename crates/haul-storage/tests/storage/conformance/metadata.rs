@@ -1,0 +1,341 @@
+//! Modes, owners, times and attributes.
+
+use super::tools::*;
+use super::{Subject, cases};
+use haul_storage::{FileKind, Follow, Inode, Metadata, Part, Times, Timespec};
+use std::borrow::Cow;
+use std::ffi::CString;
+use std::io::ErrorKind;
+use std::sync::Arc;
+
+cases! {
+    mode_is_set_on_each_kind: Modes, Specials;
+    all_bits_of_a_mode_are_set_regardless_of_the_umask: Modes;
+    link_has_no_mode: Links;
+    owner_is_set_on_each_kind: Owners, Links, Specials;
+    owner_that_is_not_given_stays: Owners;
+    times_are_set_on_each_kind: Links, Specials;
+    times_are_set_in_nanoseconds: Nanoseconds;
+    times_far_away_are_set: FarTimes;
+    time_that_is_not_given_stays;
+    time_of_a_link_is_its_own: Links;
+    attribute_is_set_and_replaced: Attributes;
+    attributes_are_listed: Attributes;
+    missing_attribute_is_none: Attributes;
+    attribute_of_an_unknown_class_is_unsupported;
+    removed_attribute_is_gone: Attributes;
+    attribute_of_any_bytes_is_kept: Attributes;
+    attribute_that_is_too_large_fails: Attributes;
+    attributes_of_a_directory_are_its_own: Attributes;
+    attribute_of_a_user_belongs_to_files_and_directories: Attributes, Links, Specials;
+    storage_without_attributes_says_so;
+    metadata_is_set_as_a_whole: Modes, Attributes;
+    set_user_id_survives_the_owner: Modes, Owners;
+    empty_metadata_changes_nothing: StableInodes;
+    metadata_stops_at_the_first_part_that_fails: Links;
+    attribute_that_fails_is_named;
+    metadata_is_seen_by_all_handles: Modes;
+    setting_metadata_changes_the_change_time: Modes, StableInodes, Nanoseconds;
+}
+
+fn all_kinds(subject: &dyn Subject) -> Vec<Arc<dyn Inode>> {
+    let root = subject.root();
+    write(&*root, "file", b"bytes");
+    mkdir(&*root, "dir");
+    fifo(&*root, "pipe");
+    ["file", "dir", "pipe"].map(|name| hold(&*root, name)).into()
+}
+
+fn time(sec: i64, nsec: u32) -> Option<Timespec> {
+    Some(Timespec { sec, nsec })
+}
+
+fn mode_is_set_on_each_kind(subject: &dyn Subject) {
+    for inode in all_kinds(subject) {
+        inode.set_mode(0o741).expect("set");
+        assert_eq!(inode.stat().expect("found").mode, 0o741);
+    }
+}
+
+fn all_bits_of_a_mode_are_set_regardless_of_the_umask(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    for mode in [0o777, 0o000, 0o4755, 0o1666, 0o600] {
+        hold(&*root, "f").set_mode(mode).expect("set");
+        assert_eq!(stat(&*root, "f").mode, mode);
+    }
+}
+
+fn link_has_no_mode(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    symlink(&*root, "l", "f");
+    let before = stat(&*root, "f").mode;
+    fails(hold(&*root, "l").set_mode(0o640), ErrorKind::Unsupported);
+    assert_eq!(stat(&*root, "f").mode, before);
+}
+
+fn owner_is_set_on_each_kind(subject: &dyn Subject) {
+    let kinds = all_kinds(subject);
+    let root = subject.root();
+    symlink(&*root, "link", "file");
+    for (number, inode) in (1000..).zip(kinds.into_iter().chain([hold(&*root, "link")])) {
+        inode.set_owner(Some(number), Some(number + 100)).expect("set");
+        let found = inode.stat().expect("found");
+        assert_eq!((found.uid, found.gid), (number, number + 100));
+    }
+    assert_eq!(stat(&*root, "file").uid, 1000, "the target of the link");
+}
+
+fn owner_that_is_not_given_stays(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let file = hold(&*root, "f");
+    file.set_owner(Some(5), Some(6)).expect("set");
+    file.set_owner(None, Some(7)).expect("set");
+    assert_eq!((stat(&*root, "f").uid, stat(&*root, "f").gid), (5, 7));
+    file.set_owner(Some(8), None).expect("set");
+    assert_eq!((stat(&*root, "f").uid, stat(&*root, "f").gid), (8, 7));
+}
+
+fn times_are_set_on_each_kind(subject: &dyn Subject) {
+    let kinds = all_kinds(subject);
+    let root = subject.root();
+    symlink(&*root, "link", "file");
+    for (number, inode) in (1_000_000_000..).step_by(2).zip(kinds.into_iter().chain([hold(&*root, "link")])) {
+        inode.set_times(Times { atime: time(number, 0), mtime: time(number + 10, 0) }).expect("set");
+        let found = inode.stat().expect("found");
+        assert_eq!((found.atime.sec, found.mtime.sec), (number, number + 10));
+    }
+}
+
+fn times_are_set_in_nanoseconds(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let times = Times { atime: time(1_234_567_890, 123_456_789), mtime: time(1_234_567_891, 999_999_999) };
+    hold(&*root, "f").set_times(times).expect("set");
+    assert_eq!(Times::of(&stat(&*root, "f")), times);
+}
+
+fn times_far_away_are_set(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    for sec in [-1_000_000_000, -1, 0, 1 << 32, 10_000_000_000] {
+        let times = Times { atime: time(sec, 0), mtime: time(sec, 0) };
+        hold(&*root, "f").set_times(times).expect("set");
+        assert_eq!(Times::of(&stat(&*root, "f")), times);
+    }
+}
+
+fn time_that_is_not_given_stays(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let file = hold(&*root, "f");
+    file.set_times(Times { atime: time(1_000_000_000, 0), mtime: time(1_100_000_000, 0) }).expect("set");
+    file.set_times(Times { atime: None, mtime: time(1_200_000_000, 0) }).expect("set");
+    let found = stat(&*root, "f");
+    assert_eq!(found.mtime.sec, 1_200_000_000);
+    let atime = found.atime.sec;
+    file.set_times(Times { atime: time(1_300_000_000, 0), mtime: None }).expect("set");
+    let found = stat(&*root, "f");
+    assert_eq!(found.mtime.sec, 1_200_000_000);
+    assert!(found.atime.sec > atime, "the access time changed alone");
+}
+
+fn time_of_a_link_is_its_own(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    symlink(&*root, "l", "f");
+    let before = stat(&*root, "f").mtime;
+    hold(&*root, "l").set_times(Times { atime: None, mtime: time(1_000_000_000, 0) }).expect("set");
+    assert_eq!(stat(&*root, "f").mtime, before);
+    assert_eq!(stat(&*root, "l").mtime.sec, 1_000_000_000);
+    assert_eq!(root.stat_at(&n("l"), Follow::Yes).expect("followed").mtime, before);
+}
+
+fn attribute_is_set_and_replaced(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let file = hold(&*root, "f");
+    for value in [&b"first"[..], b"the second value", b""] {
+        file.set_attribute(c"user.a", value).expect("set");
+        assert_eq!(file.attribute(c"user.a").expect("read").as_deref(), Some(value));
+    }
+}
+
+fn attributes_are_listed(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let file = hold(&*root, "f");
+    let of_user = || {
+        let mut names = file.attributes().expect("listed");
+        names.retain(|name| name.to_bytes().starts_with(b"user."));
+        names.sort();
+        names
+    };
+    assert_eq!(of_user(), [] as [CString; 0]);
+    file.set_attribute(c"user.b", b"1").expect("set");
+    file.set_attribute(c"user.a", b"2").expect("set");
+    assert_eq!(of_user(), [c"user.a".to_owned(), c"user.b".to_owned()]);
+}
+
+fn missing_attribute_is_none(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let file = hold(&*root, "f");
+    assert_eq!(file.attribute(c"user.none").expect("read"), None);
+    assert!(!file.remove_attribute(c"user.none").expect("none to remove"));
+}
+
+fn attribute_of_an_unknown_class_is_unsupported(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let file = hold(&*root, "f");
+    fails(file.set_attribute(c"haul-has-no-such-class.a", b"value"), ErrorKind::Unsupported);
+    assert_eq!(file.attribute(c"haul-has-no-such-class.a").expect("read"), None);
+}
+
+fn removed_attribute_is_gone(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let file = hold(&*root, "f");
+    file.set_attribute(c"user.a", b"1").expect("set");
+    file.set_attribute(c"user.b", b"2").expect("set");
+    assert!(file.remove_attribute(c"user.a").expect("removed"));
+    assert_eq!(file.attribute(c"user.a").expect("read"), None);
+    assert_eq!(file.attribute(c"user.b").expect("read").as_deref(), Some(&b"2"[..]));
+}
+
+fn attribute_of_any_bytes_is_kept(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let file = hold(&*root, "f");
+    let value: Vec<u8> = (0..=255).collect();
+    file.set_attribute(c"user.\xff\n", &value).expect("set");
+    assert_eq!(file.attribute(c"user.\xff\n").expect("read"), Some(value));
+}
+
+fn attribute_that_is_too_large_fails(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let file = hold(&*root, "f");
+    let error = file.set_attribute(c"user.a", &vec![1; (64 << 10) + 1]).expect_err("above the limit");
+    // ERANGE has no kind of its own.
+    let is_expected = matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::ArgumentListTooLong)
+        || error.raw_os_error() == Some(34);
+    assert!(is_expected, "{error}");
+    assert_eq!(file.attribute(c"user.a").expect("read"), None);
+}
+
+fn attributes_of_a_directory_are_its_own(subject: &dyn Subject) {
+    let root = subject.root();
+    let dir = mkdir(&*root, "d");
+    write(&*dir, "f", b"");
+    dir.set_attribute(c"user.a", b"value").expect("set");
+    assert_eq!(hold(&*root, "d").attribute(c"user.a").expect("read").as_deref(), Some(&b"value"[..]));
+    assert_eq!(hold(&*dir, "f").attribute(c"user.a").expect("read"), None);
+}
+
+fn attribute_of_a_user_belongs_to_files_and_directories(subject: &dyn Subject) {
+    let root = subject.root();
+    symlink(&*root, "l", "target");
+    fifo(&*root, "p");
+    for name in ["l", "p"] {
+        let held = hold(&*root, name);
+        fails(held.set_attribute(c"user.a", b"value"), ErrorKind::PermissionDenied);
+        assert_eq!(held.attribute(c"user.a").expect("none"), None);
+    }
+}
+
+fn storage_without_attributes_says_so(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let file = hold(&*root, "f");
+    if !subject.lacks().contains(&super::Feature::Attributes) {
+        file.set_attribute(c"user.a", b"value").expect("set");
+        return;
+    }
+    fails(file.set_attribute(c"user.a", b"value"), ErrorKind::Unsupported);
+    assert_eq!(file.attribute(c"user.a").expect("none"), None);
+    assert!(!file.remove_attribute(c"user.a").expect("none"));
+    file.attributes().expect("none");
+}
+
+fn metadata_is_set_as_a_whole(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let attributes = [(c"user.a".to_owned(), b"1".to_vec()), (c"user.b".to_owned(), b"2".to_vec())];
+    let metadata = Metadata {
+        attributes: Cow::Borrowed(&attributes),
+        mode: Some(0o640),
+        times: Times { atime: time(1_000_000_000, 0), mtime: time(1_000_000_002, 0) },
+        ..Metadata::default()
+    };
+    let file = hold(&*root, "f");
+    file.set_metadata(&metadata).expect("set");
+    let found = stat(&*root, "f");
+    assert_eq!((found.mode, Times::of(&found)), (0o640, metadata.times));
+    for (name, value) in &attributes {
+        assert_eq!(file.attribute(name).expect("read").as_ref(), Some(value));
+    }
+}
+
+fn set_user_id_survives_the_owner(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let metadata = Metadata { user: Some(12), group: Some(34), mode: Some(0o6755), ..Metadata::default() };
+    hold(&*root, "f").set_metadata(&metadata).expect("set");
+    let found = stat(&*root, "f");
+    assert_eq!((found.uid, found.gid, found.mode), (12, 34, 0o6755));
+}
+
+fn empty_metadata_changes_nothing(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let before = stat(&*root, "f");
+    hold(&*root, "f").set_metadata(&Metadata::default()).expect("nothing to set");
+    assert_eq!(stat(&*root, "f"), before);
+}
+
+fn metadata_stops_at_the_first_part_that_fails(subject: &dyn Subject) {
+    let root = subject.root();
+    symlink(&*root, "l", "none");
+    let before = stat(&*root, "l").mtime;
+    let times = Times { atime: None, mtime: time(1_000_000_000, 0) };
+    let metadata = Metadata { mode: Some(0o600), times, ..Metadata::default() };
+    let unset = hold(&*root, "l").set_metadata(&metadata).expect_err("a link has no mode");
+    assert_eq!((unset.part, unset.error.kind()), (Part::Mode, ErrorKind::Unsupported));
+    assert_eq!(stat(&*root, "l").mtime, before, "the times come after the mode");
+}
+
+fn attribute_that_fails_is_named(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let name = c"haul-has-no-such-class.a".to_owned();
+    let attributes = [(name.clone(), b"value".to_vec())];
+    let metadata = Metadata { attributes: Cow::Borrowed(&attributes), ..Metadata::default() };
+    let unset = hold(&*root, "f").set_metadata(&metadata).expect_err("unsupported");
+    assert_eq!((unset.part, unset.error.kind()), (Part::Attribute(name), ErrorKind::Unsupported));
+}
+
+fn metadata_is_seen_by_all_handles(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let (held, source, sink) = (hold(&*root, "f"), open(&*root, "f"), in_place(&*root, "f"));
+    sink.set_mode(0o640).expect("set");
+    for found in [held.stat(), source.stat(), sink.stat()] {
+        let found = found.expect("found");
+        assert_eq!((found.kind, found.mode), (FileKind::Regular, 0o640));
+    }
+    assert_eq!(source.opened().mode, 0o600, "as it was opened");
+}
+
+fn setting_metadata_changes_the_change_time(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    let times = Times { atime: time(1_000_000_000, 0), mtime: time(1_000_000_000, 0) };
+    let file = hold(&*root, "f");
+    file.set_times(times).expect("set");
+    let after = stat(&*root, "f");
+    assert!(after.ctime > after.mtime, "no call sets the change time to a value of its choice");
+}
