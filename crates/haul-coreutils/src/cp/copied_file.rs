@@ -7,7 +7,7 @@ use super::job::Job;
 use super::links::WriteTurn;
 use super::ranges::Ranges;
 use super::rules::CopyRules;
-use super::{metadata, receipt_entries};
+use super::{explain, metadata, receipt_entries};
 use haul_digest::Digest;
 use haul_engine::copy::{
     CopyError, FileFigures, FileHash, FileJob, Finish, HashLine, JobObserver, Moved, SinkState, Tally,
@@ -199,7 +199,7 @@ impl CopiedFile<'_> {
             return;
         }
         let mut text = self.made.clone().unwrap_or_default();
-        if let Some(method) = file.details.text() {
+        if let Some(method) = explain::method(file, self.job.context.moving) {
             text.push(if text.is_empty() { "" } else { "\n" });
             text.push(method);
         }

@@ -9,6 +9,7 @@ mod copied_file;
 mod descriptors;
 mod directory;
 mod entry;
+mod explain;
 mod job;
 mod links;
 mod metadata;

@@ -1,7 +1,8 @@
 //! Read-ahead for a large source: requests the next objects early, while all workers wait for the
 //! sink.
 
-use super::deliver::{Delivery, Holes};
+use super::deliver::Delivery;
+use super::details::Holes;
 use super::file::FileJob;
 use super::settings::Workers;
 use super::shared_file::SharedFile;

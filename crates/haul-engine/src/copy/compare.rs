@@ -5,7 +5,7 @@
 //! in memory only this long.
 
 use super::blocks::Blocks;
-use super::deliver::Holes;
+use super::details::Holes;
 use super::digesting::DataObserver;
 use super::error::CopyError;
 use super::report::Tally;

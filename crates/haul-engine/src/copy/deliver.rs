@@ -2,7 +2,7 @@
 //! kernel copy.
 
 use super::context::CopyContext;
-use super::details::Chosen;
+use super::details::{ChosenMethod, Holes};
 use super::digesting;
 use super::error::CopyError;
 use super::file::{FileJob, SinkState};
@@ -49,17 +49,6 @@ pub(crate) struct Delivery {
     /// A second descriptor of the sink, open for reading. `Some` if the sink is to be read and its
     /// own descriptor is unsuitable.
     reader: Option<OwnedFd>,
-}
-
-/// Selects the zeros of a file that are not written.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Holes {
-    /// None: every byte is written.
-    Dense,
-    /// Holes that the source reports are neither read nor written.
-    OfSource,
-    /// Every block is read; runs of zeros in it are not written.
-    Zeros,
 }
 
 impl Delivery {
@@ -128,32 +117,14 @@ impl Delivery {
         })
     }
 
-    /// Returns the method in the words of `--debug`.
-    pub(crate) fn chosen(&self, moving: &Moving, file: &FileJob<'_>) -> Chosen {
-        let is_empty = file.sink_is_regular && file.source_stat.size == 0;
-        let reflink = match moving.reflink {
-            _ if self.done_by_clone => "yes",
-            Reflink::Never => "no",
-            // Bytes to verify must be written.
-            _ if moving.verify.needs_bytes() => "no",
-            // There is nothing to share, so cloning is not tried.
-            _ if is_empty => "unknown",
-            _ => "unsupported",
-        };
+    /// Returns the method for the caller's report.
+    pub(crate) fn chosen(&self, moving: &Moving) -> ChosenMethod {
         let looks_at_bytes = moving.digest.is_some() || self.method != Method::Nothing;
-        let offload = match () {
-            () if self.done_by_clone || is_empty => "unknown",
-            () if self.kernel_copies && !looks_at_bytes => "yes",
-            // Not wanted, or slower than blocks through memory.
-            () => "avoided",
-        };
-        let sparse = match self.holes {
-            _ if self.done_by_clone => "unknown",
-            Holes::Dense => "no",
-            Holes::OfSource => "SEEK_HOLE",
-            Holes::Zeros => "zeros",
-        };
-        Chosen { offload, reflink, sparse }
+        ChosenMethod {
+            is_cloned: self.done_by_clone,
+            is_offloaded: self.kernel_copies && !looks_at_bytes,
+            holes: self.holes,
+        }
     }
 
     /// Returns the copy method for the waybill. Bytes with a waybill are always read, so a

@@ -4,7 +4,7 @@
 //! holes of the copy.
 
 use super::blocks::Blocks;
-use super::deliver::Holes;
+use super::details::Holes;
 use super::digesting::DataObserver;
 use super::error::CopyError;
 use super::report::Tally;

@@ -32,6 +32,7 @@ mod steady;
 pub use age::{has_time, is_as_new, is_not_before, is_same_time, unfinished};
 pub use context::CopyContext;
 pub use counter::Counter;
+pub use details::{ChosenMethod, CopyDetails, Holes};
 pub use digesting::FileHash;
 pub use error::{CopyError, Refusal, cause};
 pub use file::{FileEnds, FileJob, Finish, Moved, Part, SinkState};

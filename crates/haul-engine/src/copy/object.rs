@@ -1,7 +1,7 @@
 //! One object: the bytes of a range of the plan, from the source to the sink.
 
 use super::blocks::Blocks;
-use super::deliver::Holes;
+use super::details::Holes;
 use super::digesting::DataObserver;
 use super::error::CopyError;
 use super::reread::Method;

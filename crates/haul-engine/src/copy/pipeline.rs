@@ -3,7 +3,8 @@
 
 use super::blocks::Blocks;
 use super::context::CopyContext;
-use super::deliver::{self, CloneRefusals, Delivery, Holes};
+use super::deliver::{self, CloneRefusals, Delivery};
+use super::details::Holes;
 use super::digesting::{self, DataObserver, InOrder, ObjectHash, SharedDigest};
 use super::error::CopyError;
 use super::file::{FileJob, Moved, SinkState};
@@ -99,7 +100,7 @@ impl<'j> Worker<'j> {
         if deliver::clone(moving, &mut self.refusals, file, &plan)? {
             delivery.cloned(self.context, file);
         }
-        file.details.choose(delivery.chosen(moving, file));
+        file.details.choose(delivery.chosen(moving));
         let is_hashed = digesting::is_any(self.context.proof.moving(moving, delivery.method));
         if delivery.done_by_clone && !is_hashed && delivery.method != Method::Cache {
             let bytes = plan.source().len();

@@ -2,7 +2,8 @@
 
 use super::blocks::Blocks;
 use super::context::CopyContext;
-use super::deliver::{Delivery, Holes};
+use super::deliver::Delivery;
+use super::details::Holes;
 use super::digesting::DataObserver;
 use super::error::CopyError;
 use super::file::FileJob;
@@ -55,11 +56,11 @@ impl Run<'_> {
             Ok(CopyRange::Whole) => range.len(),
             Ok(CopyRange::SourceEnded { copied }) => copied,
             Ok(CopyRange::Unsupported { copied }) => {
-                self.file.details.offload_refused();
+                self.file.details.refuse_offload();
                 copied
             }
             Err(_) => {
-                self.file.details.offload_refused();
+                self.file.details.refuse_offload();
                 0
             }
         };

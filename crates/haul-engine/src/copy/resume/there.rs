@@ -2,7 +2,7 @@
 
 use super::ObjectAction;
 use crate::copy::blocks::Blocks;
-use crate::copy::deliver::Holes;
+use crate::copy::details::Holes;
 use crate::copy::digesting::DataObserver;
 use crate::copy::error::CopyError;
 use crate::copy::object::Written;
