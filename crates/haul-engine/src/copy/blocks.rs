@@ -4,10 +4,10 @@ use super::settings::Moving;
 use haul_sys::buffer::AlignedBuffer;
 use std::io;
 
-/// Number of bytes per read and write. A block of this size is still in the second-level cache when
-/// it is hashed and written. Larger blocks make two workers in one file wait longer for each other.
-/// Smaller blocks need more calls under the file's lock.
-const BLOCK_BYTES: usize = 256 << 10;
+/// Number of bytes per read and write of a copy and of a transfer. A block of this size is still in
+/// the second-level cache when it is hashed and written. Larger blocks make two workers in one file
+/// wait longer for each other. Smaller blocks need more calls under the file's lock.
+pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 
 /// Returns the number of bytes per read and write: the requested number, or the one that measured
 /// best.

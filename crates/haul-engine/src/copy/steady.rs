@@ -5,6 +5,7 @@
 //! time changes only the change time, which also changes with a new mode, owner or link. In this
 //! case the bytes are compared.
 
+use super::blocks::BLOCK_BYTES;
 use super::context::CopyContext;
 use super::error::CopyError;
 use super::file::{FileJob, Moved};
@@ -16,9 +17,6 @@ use std::os::fd::AsFd;
 
 /// Maximum number of comparisons of a source with its copy while the change time keeps changing.
 const PASSES_MAX: u32 = 4;
-
-/// Number of bytes compared at a time.
-const BLOCK_BYTES: usize = 1 << 20;
 
 /// Checks that a source is unchanged since it was opened. Either size and times are the same, or
 /// only the change time differs and the copy has the bytes of the source. Bytes that differ are

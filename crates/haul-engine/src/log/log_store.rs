@@ -14,11 +14,11 @@ use std::time::{Duration, SystemTime};
 
 /// Minimum size that a file counts for, in bytes: a block of most file systems. Without this
 /// minimum many small files would count for nothing.
-const BLOCK_BYTES: u64 = 4096;
+const DISK_BLOCK_BYTES: u64 = 4096;
 
 /// Size that a job counts for in addition to its log, in bytes. It covers two directories, the lock
 /// file, the run history (at most two blocks) and the target (two blocks).
-const JOB_BYTES: u64 = 8 * BLOCK_BYTES;
+const JOB_BYTES: u64 = 8 * DISK_BLOCK_BYTES;
 
 /// Client of the jobs whose target file is missing or damaged.
 const UNKNOWN: Identity = Identity([0; 16]);
@@ -327,7 +327,7 @@ fn touched(home: &Path) -> Option<SystemTime> {
 }
 
 fn in_blocks(bytes: u64) -> u64 {
-    bytes.div_ceil(BLOCK_BYTES).max(1).saturating_mul(BLOCK_BYTES)
+    bytes.div_ceil(DISK_BLOCK_BYTES).max(1).saturating_mul(DISK_BLOCK_BYTES)
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use super::LeftReason;
 use super::places::{NameAt, name_at_with_parents, split};
-use super::survey::BLOCK_BYTES;
+use crate::sum::BLOCK_BYTES;
 use haul_log::waybill::RelPath;
 use haul_model::ByteRange;
 use haul_sys::beneath::open_root;

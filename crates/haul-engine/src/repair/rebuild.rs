@@ -5,9 +5,9 @@
 use super::LeftReason;
 use super::places::{NameAt, is_unchanged};
 use super::repair_target::RepairTarget;
-use super::survey::{BLOCK_BYTES, Sources, Survey, holds};
+use super::survey::{Sources, Survey, holds};
 use crate::copied_attributes::is_of_lustre;
-use crate::sum::Counters;
+use crate::sum::{BLOCK_BYTES, Counters};
 use haul_digest::Hasher;
 use haul_log::waybill::Moment;
 use haul_model::ByteRange;

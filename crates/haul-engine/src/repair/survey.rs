@@ -3,15 +3,13 @@
 use super::places::Replica;
 use super::repair_target::{Piece, RepairTarget};
 use super::{LeftReason, RepairedRange};
+use crate::sum::BLOCK_BYTES;
 use haul_digest::Algorithm;
 use haul_model::ByteRange;
 use haul_sys::{Stat, cache, filesystem, transfer};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// Block size for reads, in bytes.
-pub(super) const BLOCK_BYTES: usize = 1 << 20;
 
 /// Result of a survey: actions for a file.
 #[derive(Debug, Default)]

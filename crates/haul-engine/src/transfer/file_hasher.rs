@@ -4,6 +4,7 @@
 use super::hashing::HashPlan;
 use super::reason::reason;
 use super::time_stats::Clocks;
+use crate::copy::BLOCK_BYTES;
 use haul_digest::{Digest, Hasher, KeyedDigest, ObjectSums};
 use haul_model::{ByteRange, Object};
 use haul_proto::{Reason, Why};
@@ -11,9 +12,6 @@ use haul_sys::transfer;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
-
-/// Read size in bytes.
-const BLOCK_BYTES: usize = 256 << 10;
 
 /// Reads files again and hashes them, for one worker.
 pub(super) struct FileHasher<'a> {

@@ -109,7 +109,7 @@ fn jobs_count_until_they_finish() {
 #[test]
 fn logs_grow_up_to_the_limit_and_stay_valid() {
     let home = tempfile::tempdir().unwrap();
-    let most = 2 * JOB_BYTES + 5 * BLOCK_BYTES;
+    let most = 2 * JOB_BYTES + 5 * DISK_BLOCK_BYTES;
     let log_store = open(&home, limits(most, 9));
     let one = keep(&log_store, 1).unwrap();
     assert_eq!(fill(&one, 3), 3, "a file of a log takes a block");

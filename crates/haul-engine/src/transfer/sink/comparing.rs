@@ -6,6 +6,7 @@
 use super::SinkContext;
 use super::incoming::{Base, IncomingFile};
 use super::tasks::Compare;
+use crate::copy::BLOCK_BYTES;
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::monitor::{Reply, WaitKey};
 use haul_digest::{Digest, Hasher, KeyedDigest};
@@ -15,9 +16,6 @@ use haul_proto::sink::{Event, Verdict};
 use haul_proto::{FileNumber, Reason};
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// Size in bytes of a piece that is copied from an existing file.
-const BLOCK_BYTES: usize = 256 << 10;
 
 /// Reader of the local file that a comparison takes objects from.
 struct BaseReader<'a, 'h> {

@@ -3,6 +3,7 @@
 
 use super::SinkContext;
 use super::incoming::IncomingFile;
+use crate::copy::BLOCK_BYTES;
 use crate::transfer::packing::Unpacker;
 use crate::transfer::reason::reason;
 use haul_digest::{Digest, ObjectDigest, Recipe};
@@ -14,10 +15,6 @@ use haul_proto::{BlockDigest, Encoding, FileNumber, LaneId, Message, Reason, Sta
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-/// Number of bytes that are read from the lane, hashed and written at a time. They stay in the
-/// second-level cache meanwhile.
-const BLOCK_BYTES: usize = 256 << 10;
 
 /// The worker of one lane.
 pub(super) struct LaneReceiver<'a> {

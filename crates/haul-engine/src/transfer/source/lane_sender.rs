@@ -5,6 +5,7 @@ use super::SourceContext;
 use super::ahead::ReadAhead;
 use super::facts::moment;
 use super::source_file::{HoleSearch, SourceFile};
+use crate::copy::BLOCK_BYTES;
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::monitor::{Reply, WaitKey};
 use crate::transfer::packing::Packer;
@@ -23,10 +24,6 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-
-/// Number of bytes that are read, hashed and written to the lane at a time. They stay in the
-/// second-level cache meanwhile.
-const BLOCK_BYTES: usize = 256 << 10;
 
 /// Amount of work that a worker takes at a time, weighed by [`weight_of`]. Enough small files for
 /// one write to the lane, and as many again while that write is in progress.
