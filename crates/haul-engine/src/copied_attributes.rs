@@ -3,8 +3,8 @@
 use std::ffi::CStr;
 
 /// Attributes that no copy has. They are permissions, which are preserved in their own way, and
-/// internal data of a file system or the kernel. The list comes from
-/// `xattr.conf` of the attr package.
+/// internal data of a file system or the kernel. The list comes from `xattr.conf` of the attr
+/// package.
 const NOT_COPIED: [&[u8]; 9] = [
     b"system.nfs4_acl",
     b"system.nfs4acl",

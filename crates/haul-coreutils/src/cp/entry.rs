@@ -1,8 +1,9 @@
 //! Decisions of cp about one entry of the tree.
 //!
 //! The source of an entry is stat'ed and compared with the existing sink ([`meet`]). Then the entry
-//! is created. A directory is entered later ([`enter`]). A regular file is opened at both ends, and
-//! the pipeline copies its bytes ([`regular`]). All other types are created immediately ([`make`]).
+//! is created. A directory is entered later ([`enter`]). A regular file is opened at both ends
+//! ([`regular`]), and the data path of the engine copies its bytes. All other types are created
+//! immediately ([`make`]).
 
 mod enter;
 mod later_range;
@@ -27,7 +28,7 @@ use haul_engine::copy::{CopyError, FileJob, Moved, Refusal, Tally};
 use haul_sys::{FileKind, Follow, Stat, stat};
 use task::{EntryOutcome, Sink, Task};
 
-/// Decides how to copy an entry, and copies it. Regular files continue in the pipeline.
+/// Decides how to copy an entry, and copies it. The data path copies the bytes of regular files.
 pub(crate) fn copy<'j>(job: &'j Job<'j>, worker: &mut TreeWorker<'_, 'j>, entry: Entry) {
     copy_then(job, worker, entry, || ());
 }

@@ -116,7 +116,8 @@ impl Job<'_> {
         Ok(())
     }
 
-    /// Like [`settle_directory`], for a directory that could not be opened or did not have to be.
+    /// Like [`Job::settle_directory`], for a directory that could not be opened or did not have to
+    /// be.
     pub(crate) fn settle_unread(&self, parent: &Opened, source_name: &OsStr, facts: &DirectoryFacts) {
         if !keeps_of_directory(&self.settings.rules, facts) {
             return;

@@ -260,8 +260,7 @@ impl SharedDigest {
     /// Returns [`Missing::Subtrees`] if the leaves to print are too many.
     ///
     /// # Panics
-    /// Panics if an object is missing. The caller settles a file only after every object has
-    /// finished.
+    /// Panics if an object is missing. The caller ends a file only after every object has finished.
     pub(crate) fn finish(&self, len: u64) -> Result<Option<FileHash>, Missing> {
         if !self.requested.is_any() {
             return Ok(None);

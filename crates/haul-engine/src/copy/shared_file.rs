@@ -62,7 +62,7 @@ impl<'j> SharedFile<'j> {
     }
 
     /// Records that `count` objects are finished, copied or not. Returns true if the last one is
-    /// among them: the caller then settles the file.
+    /// among them: the caller then ends the file.
     #[must_use]
     pub(crate) fn finish(&self, count: u64) -> bool {
         self.left.fetch_sub(count, Ordering::AcqRel) == count

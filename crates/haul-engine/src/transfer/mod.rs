@@ -55,7 +55,6 @@ pub(crate) use sink::created;
 pub use sink::{SinkPolicy, forget};
 pub(crate) use source::any_rules;
 pub use source::{Filter, FilterError, Rule};
-
 pub use time_stats::{Datagrams, TimeBreakdown, Traffic, TransferTimeBreakdown};
 
 use haul_net::{Fallback, FrameReader, FrameWriter, Kind, Lane, LaneControl};

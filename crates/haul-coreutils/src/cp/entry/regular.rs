@@ -1,5 +1,5 @@
-//! Regular files, and special files that are read like them: opens both ends, and the pipeline
-//! copies the bytes.
+//! Regular files, and special files that are read like them: opens both ends, whose bytes the data
+//! path copies.
 
 use super::standing::{complete, refuse_second_writer};
 use super::task::{Sink, Task, made_line};

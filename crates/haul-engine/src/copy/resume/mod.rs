@@ -10,9 +10,8 @@
 //!   range that the record lists as durable. The file is left unchanged.
 //! - In progress, in the log: its logged objects are left unchanged, and the others are copied.
 //! - Existing, but unknown: the log was lost, the job ended within its last group, or another
-//!   process
-//!   created the file. Its objects are compared with the source's, and only those that differ are
-//!   written.
+//!   process created the file. Its objects are compared with the source's, and only those that
+//!   differ are written.
 //! - Missing: it is copied.
 //!
 //! After a failed sync, existing bytes that neither the record nor the log covers are not compared

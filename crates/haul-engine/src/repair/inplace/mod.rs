@@ -16,7 +16,6 @@ mod recover;
 mod tests;
 
 pub(super) use disk::{Disk, was_cut_off};
-
 pub(super) use recover::{Recovery, recover};
 
 use super::LeftReason;
