@@ -30,7 +30,7 @@ pub(crate) const BROKEN_PIPE: u8 = 141;
 pub(crate) struct Totals {
     /// True if an option requested progress or verification.
     pub(crate) is_asked: bool,
-    /// True if each copy was compared with its source.
+    /// True if each copy of this run was compared with its source.
     pub(crate) is_verified: bool,
     /// True if everything arrived.
     pub(crate) is_complete: bool,

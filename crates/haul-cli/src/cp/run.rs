@@ -103,7 +103,7 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
     let failed = outcome.failures > 0 || closed.is_err() || matches!(let_go, Some(Err(_)));
     let totals = Totals {
         is_asked: resolved.progress || verify != Verify::No,
-        is_verified: !matches!(verify, Verify::No | Verify::Stream),
+        is_verified: verify != Verify::No && Tally::get(&tally.files_unverified) == 0,
         is_complete: !failed,
     };
     console.totals(&tally, begun.elapsed(), &totals);

@@ -447,3 +447,20 @@ fn no_object_is_logged_before_the_sync_of_its_file() {
     assert_eq!(too_early, 0, "objects were logged before the sync");
     assert!(fs::read(from.path("store/file")).unwrap() == fs::read(to.path("store/file")).unwrap());
 }
+
+#[test]
+fn files_with_objects_of_an_earlier_run_are_not_reported_as_reread() {
+    let Some(fixture) = Fixture::to_cut_off(11) else { return };
+    let options = ["--sync=object", "--threads=1", "--verify=reread"];
+    fixture.cut_off(&options);
+    let (name, objects) = fixture.logged_file();
+    assert!(!objects.is_empty());
+    let output = fixture.cp(&options).output().unwrap();
+    let lines = String::from_utf8(output.stdout.clone()).unwrap();
+    let ended = RunResult::of(output);
+    ended.is_fine("the second run");
+    assert!(ended.count("bytes_kept") > 0, "{ended:?}");
+    let line = lines.lines().find(|line| line.contains("\"proof\"") && line.contains(&name));
+    let line = line.unwrap_or_else(|| panic!("{name}: {lines}"));
+    assert!(line.contains("\"proof\":\"durable\""), "{line}");
+}

@@ -148,6 +148,9 @@ impl CopiedFile<'_> {
             // rest.
             moved.level = moved.level.min(Level::Durable);
         }
+        if moved.level < Level::Verified {
+            Tally::add(&job.tally().files_unverified, 1);
+        }
         if let Some(log) = job.context.log.filter(|_| file.sink_is_regular) {
             log.finished(&job.context.observer, file, moved.bytes);
         }

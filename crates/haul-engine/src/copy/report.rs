@@ -108,6 +108,8 @@ pub struct Tally {
     pub files_kept: Counter,
     /// Other files that a comparison found complete.
     pub files_same: Counter,
+    /// Copied files that were not compared with their source afterwards.
+    pub files_unverified: Counter,
     /// Bytes that were re-read from the device and are correct.
     pub bytes_reread: Counter,
     /// Bytes that were to be re-read from the device and came from the page cache.

@@ -62,6 +62,8 @@ pub(crate) struct FileVerification {
     /// range.
     from_device: Mutex<Vec<ByteRange>>,
     from_cache: AtomicBool,
+    /// True if an object of an earlier run was kept, which this run did not read from the device.
+    has_kept: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -141,9 +143,16 @@ impl FileVerification {
         }
     }
 
-    /// Returns true if at least one range was re-read and all of them came from the device.
+    /// Records that an object was kept that an earlier run copied. The log does not say how that
+    /// run verified it.
+    pub(crate) fn keep(&self) {
+        self.has_kept.store(true, Ordering::Relaxed);
+    }
+
+    /// Returns true if this run re-read the whole file, and all of it came from the device.
     pub(crate) fn is_from_device(&self) -> bool {
-        !self.from_cache.load(Ordering::Relaxed) && !self.ranges().is_empty()
+        let has_other = self.from_cache.load(Ordering::Relaxed) || self.has_kept.load(Ordering::Relaxed);
+        !has_other && !self.ranges().is_empty()
     }
 
     /// Returns the ranges that came from the device, sorted. Returns no ranges if all of them did.

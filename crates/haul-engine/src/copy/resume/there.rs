@@ -62,6 +62,7 @@ impl Run<'_> {
             self.delivery.clear(self.file, self.sink_range(object.range), || self.context.is_stopping())?;
             return Ok(false);
         }
+        self.delivery.verification.keep();
         let tally = self.context.observer.tally;
         Tally::add(&tally.bytes_done, object.range.len());
         Tally::add(&tally.bytes_kept, object.range.len());
