@@ -9,31 +9,13 @@ use super::details::Holes;
 use super::digesting::DataObserver;
 use super::error::CopyError;
 use super::report::Tally;
-use super::reread::{CHECK_DIGEST, Method};
+use super::reread::Method;
 use super::run::Run;
-use haul_digest::{Digest, Hasher};
 use haul_model::{ByteOffset, ByteRange};
 use haul_sys::cache::{self, Advice};
 use haul_sys::{FileKind, transfer};
 
 impl Run<'_> {
-    /// Copies bytes that a digest or a comparison needs. With `compares`, compares them with the
-    /// copy in the page cache, or returns their digest for a later comparison with the device.
-    pub(crate) fn seen(
-        &self,
-        blocks: &mut Blocks,
-        range: ByteRange,
-        watch: &mut impl DataObserver,
-        compares: bool,
-    ) -> Result<(u64, Option<Digest>), CopyError> {
-        if self.delivery.method == Method::Cache {
-            return Ok((self.blocks_compared(blocks, range, watch)?, None));
-        }
-        let mut check = compares.then(|| Hasher::new(CHECK_DIGEST));
-        let moved = self.blocks(blocks, range, watch, check.as_mut())?;
-        Ok((moved, check.map(Hasher::finish)))
-    }
-
     /// Copies a range block by block and compares each block with the contents of the sink. Returns
     /// the number of bytes copied, like a copy without comparison.
     ///

@@ -4,10 +4,10 @@ use super::blocks::Blocks;
 use super::details::Holes;
 use super::digesting::DataObserver;
 use super::error::CopyError;
-use super::reread::Method;
+use super::reread::{CHECK_DIGEST, Method};
 use super::run::Run;
-use haul_digest::Digest;
-use haul_model::{ByteLen, ByteRange};
+use haul_digest::{Digest, Hasher};
+use haul_model::{ByteLen, ByteRange, Object};
 use haul_sys::cache::{self, Advice};
 
 /// An object that reached the sink.
@@ -21,12 +21,34 @@ pub(crate) struct Written {
 }
 
 impl Run<'_> {
-    /// Copies one object.
+    /// Copies an object to the sink, unless it already exists there. An object that must still be
+    /// verified is logged after its verification.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Run::copy_range`]. Also returns an error if a log entry is false, or if
+    /// the object cannot be synced.
+    pub(crate) fn copy_object(
+        &self,
+        blocks: &mut Blocks,
+        object: Object,
+        watch: &mut impl DataObserver,
+    ) -> Result<Written, CopyError> {
+        if self.is_there(blocks, object)? {
+            return Ok(Written { bytes: object.range.len(), to_prove: None });
+        }
+        let written = self.copy_range(blocks, object.range, watch)?;
+        if written.to_prove.is_none() {
+            self.log(ByteRange::from_len(object.range.start, ByteLen(written.bytes)))?;
+        }
+        Ok(written)
+    }
+
+    /// Copies a range of the plan.
     ///
     /// # Errors
     /// Returns a [`CopyError`] that names the side, the offset and the cause. A source that ends
     /// before its reported length has changed.
-    pub(crate) fn object(
+    fn copy_range(
         &self,
         blocks: &mut Blocks,
         range: ByteRange,
@@ -51,5 +73,22 @@ impl Run<'_> {
             let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
         }
         Ok(Written { bytes: moved.len(), to_prove: digest })
+    }
+
+    /// Copies bytes that a digest or a comparison needs. With `compares`, compares them with the
+    /// copy in the page cache, or returns their digest for a later comparison with the device.
+    pub(crate) fn seen(
+        &self,
+        blocks: &mut Blocks,
+        range: ByteRange,
+        watch: &mut impl DataObserver,
+        compares: bool,
+    ) -> Result<(u64, Option<Digest>), CopyError> {
+        if self.delivery.method == Method::Cache {
+            return Ok((self.blocks_compared(blocks, range, watch)?, None));
+        }
+        let mut check = compares.then(|| Hasher::new(CHECK_DIGEST));
+        let moved = self.blocks(blocks, range, watch, check.as_mut())?;
+        Ok((moved, check.map(Hasher::finish)))
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn is_wanted(moving: &Moving, method: Method, is_one_idle: bool) -> b
 /// can be started. Returns the number of bytes copied and the digest.
 ///
 /// # Errors
-/// See [`Run::object`].
+/// See [`Run::copy_object`].
 pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
     let bytes = block_bytes(run.context.moving);
     let (filled_tx, filled) = crossbeam_channel::bounded::<(AlignedBuffer, usize)>(BLOCKS_BETWEEN);

@@ -165,7 +165,7 @@ impl<'j> Worker<'j> {
         ahead::ask(shared, object);
         let mut digest = shared.digest.object(object);
         match run.end_of_hole(object, digest.watches()) {
-            Ok(None) => u64::from(!copy_object(&run, &mut self.blocks, shared, object, digest)),
+            Ok(None) => u64::from(!copy_shared_object(&run, &mut self.blocks, shared, object, digest)),
             Ok(Some(end)) => {
                 let index = object.index.0;
                 let others = take_until(helpers, shared, end);
@@ -208,7 +208,7 @@ fn take_until<'j>(helpers: &mut dyn Helpers<'j>, shared: &Arc<SharedFile<'j>>, e
 
 /// Copies one object of a shared file. Returns true if the object waits for its verification and is
 /// not finished before.
-fn copy_object(
+fn copy_shared_object(
     run: &Run<'_>,
     blocks: &mut Blocks,
     shared: &SharedFile<'_>,

@@ -1,45 +1,21 @@
-//! One object in a resumed job: it already exists at the sink, or it is copied and logged.
+//! One object in a resumed job: checks if it already exists at the sink, and logs it.
 
 use super::ObjectAction;
 use crate::copy::blocks::Blocks;
 use crate::copy::details::Holes;
-use crate::copy::digesting::DataObserver;
 use crate::copy::error::CopyError;
-use crate::copy::object::Written;
 use crate::copy::report::Tally;
 use crate::copy::run::Run;
-use haul_model::{ByteLen, ByteOffset, ByteRange, Object};
+use haul_model::{ByteOffset, ByteRange, Object};
 use std::sync::atomic::Ordering;
 
 impl Run<'_> {
-    /// Copies an object to the sink, unless it already exists there. An object that must still be
-    /// verified is logged after its verification.
-    ///
-    /// # Errors
-    /// Returns the errors of [`Run::object`]. Also returns an error if a log entry is false, or if
-    /// the object cannot be synced.
-    pub(crate) fn copy_object(
-        &self,
-        blocks: &mut Blocks,
-        object: Object,
-        watch: &mut impl DataObserver,
-    ) -> Result<Written, CopyError> {
-        if self.is_there(blocks, object)? {
-            return Ok(Written { bytes: object.range.len(), to_prove: None });
-        }
-        let written = self.object(blocks, object.range, watch)?;
-        if written.to_prove.is_none() {
-            self.log(ByteRange::from_len(object.range.start, ByteLen(written.bytes)))?;
-        }
-        Ok(written)
-    }
-
     /// Returns true if an object already exists at the sink, by the log or by a comparison.
     /// Otherwise prepares the sink for the object.
     ///
     /// # Errors
     /// Returns an error if source or sink cannot be read, or if a log entry is false.
-    fn is_there(&self, blocks: &mut Blocks, object: Object) -> Result<bool, CopyError> {
+    pub(crate) fn is_there(&self, blocks: &mut Blocks, object: Object) -> Result<bool, CopyError> {
         let (Some(log), Some(logged)) = (self.context.log, &self.file.logged) else {
             return Ok(false);
         };
