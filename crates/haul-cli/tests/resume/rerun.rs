@@ -454,7 +454,9 @@ fn files_with_objects_of_an_earlier_run_are_not_reported_as_reread() {
     let options = ["--sync=object", "--threads=1", "--verify=reread"];
     fixture.cut_off(&options);
     let (name, objects) = fixture.logged_file();
-    assert!(!objects.is_empty());
+    // Without the objects that the log lacks, which would be compared.
+    let sink = File::options().write(true).open(fixture.path(&name)).unwrap();
+    sink.set_len((objects.last().unwrap() + 1) * OBJECT).unwrap();
     let output = fixture.cp(&options).output().unwrap();
     let lines = String::from_utf8(output.stdout.clone()).unwrap();
     let ended = RunResult::of(output);
