@@ -189,7 +189,7 @@ impl CopiedFile<'_> {
                 source: &file.source_path(),
                 sink: &file.sink_path(),
                 bytes: moved.bytes,
-                took: file.begun.elapsed(),
+                took: file.opened_at.elapsed(),
                 level: moved.level,
                 passed,
             });

@@ -91,7 +91,7 @@ pub struct FileJob<'j> {
     /// apply.
     pub part: Option<Part>,
     /// Time at which the source was opened.
-    pub begun: Instant,
+    pub opened_at: Instant,
     /// Copy method.
     pub details: CopyDetails,
     /// Log of the file's objects.
@@ -120,9 +120,14 @@ pub struct FileEnds {
 }
 
 impl<'j> FileJob<'j> {
-    /// Creates the job of a file that was opened at time `begun`. `part` is the range to copy if it
+    /// Creates the job of a file that was opened at `opened_at`. `part` is the range to copy if it
     /// differs from the job's settings.
-    pub fn new(ends: FileEnds, part: Option<Part>, begun: Instant, finish: impl Finish + 'j) -> FileJob<'j> {
+    pub fn new(
+        ends: FileEnds,
+        part: Option<Part>,
+        opened_at: Instant,
+        finish: impl Finish + 'j,
+    ) -> FileJob<'j> {
         let FileEnds { source, source_stat, sink, sink_state, sink_dev, sink_is_regular } = ends;
         FileJob {
             source,
@@ -132,7 +137,7 @@ impl<'j> FileJob<'j> {
             sink_dev,
             sink_is_regular,
             part,
-            begun,
+            opened_at,
             details: CopyDetails::default(),
             logged: None,
             untouched: Mutex::new(matches!(sink_state, SinkState::Resumed | SinkState::Complete)),

@@ -107,7 +107,7 @@ pub const LIMITS: [(&str, usize, usize); 15] = [
     ("crates/haul-cli/src", 11, 0),
     ("crates/haul-cli/tests", 54, 0),
     ("crates/haul-digest/src", 0, 1),
-    ("crates/haul-engine/src", 6, 3),
+    ("crates/haul-engine/src", 5, 3),
     ("crates/haul-engine/tests", 7, 0),
     ("crates/haul-lab/src", 1, 0),
     ("crates/haul-log/src", 7, 18),
