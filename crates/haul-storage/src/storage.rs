@@ -367,6 +367,15 @@ pub trait SourceFile: Inode {
         Ok(version.change(&self.stat()?))
     }
 
+    /// Excludes other jobs from this file until it is dropped, as [`SinkFile::lock`] does. Returns
+    /// false if the storage has no locks.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::ResourceBusy`] if another open file has the lock, and
+    /// [`io::ErrorKind::InvalidInput`] for a file of [`SinkFile::reader`]: its writer takes the
+    /// lock.
+    fn lock(&self) -> io::Result<bool>;
+
     /// Announces how a range will be read. Has no effect on the bytes, and reports no error.
     fn advise(&self, range: ByteRange, advice: Advice);
 
@@ -412,6 +421,15 @@ pub trait SinkFile: Inode {
     /// Returns [`io::ErrorKind::StorageFull`] or [`io::ErrorKind::QuotaExceeded`]. The file is then
     /// unchanged.
     fn reserve(&self, len: u64) -> io::Result<()>;
+
+    /// Reserves space for a range that is overwritten, so that no write of it fails for lack of
+    /// space. Storage that cannot do that reserves nothing. Changes neither the length nor the
+    /// bytes of the file.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::StorageFull`] or [`io::ErrorKind::QuotaExceeded`]. A part of the
+    /// range may then be reserved.
+    fn reserve_range(&self, range: ByteRange) -> io::Result<()>;
 
     /// Writes all bytes at offset `at`. Extends the file if it is shorter; a gap reads as zeros.
     ///

@@ -5,7 +5,7 @@ use super::device::LocalDevice;
 use super::dir_place::DirPlace;
 use super::metadata::Held;
 use super::name_folding::check_trailing_dots;
-use super::source::{LocalSource, forget_pages};
+use super::source::{LocalSource, forget_pages, try_lock};
 use crate::failure::FirstFailure;
 use crate::metadata::{Metadata, Part, Unset};
 use crate::name::Name;
@@ -23,7 +23,7 @@ use haul_sys::{Follow, cache, sparse, stat, transfer};
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::ffi::CStr;
-use std::fs::{File, TryLockError};
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -197,22 +197,19 @@ impl SinkFile for LocalSink {
     }
 
     fn lock(&self) -> io::Result<bool> {
-        match self.file.try_lock() {
-            Ok(()) => {
-                self.is_locked.store(true, Ordering::Relaxed);
-                Ok(true)
-            }
-            Err(TryLockError::WouldBlock) => {
-                Err(io::Error::new(io::ErrorKind::ResourceBusy, "another job writes this file in place"))
-            }
-            Err(TryLockError::Error(_)) => Ok(false),
-        }
+        let has_lock = try_lock(&self.file, "another job writes this file in place")?;
+        self.is_locked.fetch_or(has_lock, Ordering::Relaxed);
+        Ok(has_lock)
     }
 
     fn reserve(&self, len: u64) -> io::Result<()> {
         self.device.reserve(self.file.as_fd(), len)?;
         self.reserved.fetch_max(len, Ordering::Relaxed);
         Ok(())
+    }
+
+    fn reserve_range(&self, range: ByteRange) -> io::Result<()> {
+        sparse::allocate(&self.file, range, true).map(drop)
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {

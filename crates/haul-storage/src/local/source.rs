@@ -12,9 +12,10 @@ use haul_sys::open::{open_entry_at, open_source_at, reopen_source};
 use haul_sys::{FileKind, Follow, Stat, Timespec, sparse, stat, transfer};
 use parking_lot::RwLock;
 use std::ffi::CStr;
-use std::fs::File;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -36,6 +37,7 @@ pub(super) struct LocalSource {
     /// For the reader of a file that is written: the first failed sync of that file.
     written: Option<Arc<FirstFailure>>,
     direct: RwLock<Option<DirectReads>>,
+    is_locked: AtomicBool,
 }
 
 /// Reads past the page cache.
@@ -86,6 +88,7 @@ impl LocalSource {
             device,
             written: None,
             direct: RwLock::default(),
+            is_locked: AtomicBool::new(false),
         }
     }
 
@@ -101,6 +104,7 @@ impl LocalSource {
             device: Arc::clone(device),
             written: Some(Arc::clone(written)),
             direct: RwLock::default(),
+            is_locked: AtomicBool::new(false),
         }
     }
 
@@ -169,6 +173,15 @@ impl SourceFile for LocalSource {
         sparse::next_data(&self.file, range.start.0, range.len())
     }
 
+    fn lock(&self) -> io::Result<bool> {
+        if self.written.is_some() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let has_lock = try_lock(&self.file, "another job uses this file")?;
+        self.is_locked.fetch_or(has_lock, Ordering::Relaxed);
+        Ok(has_lock)
+    }
+
     fn advise(&self, range: ByteRange, advice: Advice) {
         // Advice may be ignored.
         let _ = cache::advise(&self.file, range, advice);
@@ -199,6 +212,28 @@ impl SourceFile for LocalSource {
         };
         *reads = probed.map(|alignment| DirectReads { alignment, own });
         Ok(probed)
+    }
+}
+
+impl Drop for LocalSource {
+    /// Ends the lock, although a child between fork and exec may have the file open.
+    fn drop(&mut self) {
+        if self.is_locked.load(Ordering::Relaxed) {
+            // After an error the lock ends with the last descriptor.
+            let _ = self.file.unlock();
+        }
+    }
+}
+
+/// Takes the lock of a file. Returns false if its file system has no locks.
+///
+/// # Errors
+/// Returns `ResourceBusy` with the text `busy` if another open file has the lock.
+pub(super) fn try_lock(file: &File, busy: &'static str) -> io::Result<bool> {
+    match file.try_lock() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Err(io::Error::new(io::ErrorKind::ResourceBusy, busy)),
+        Err(TryLockError::Error(_)) => Ok(false),
     }
 }
 

@@ -93,6 +93,11 @@ impl SourceFile for Handle<ForReading> {
         self.call(Call::NextData, |disk| Ok(disk.pages(self.ino).next_data(range)))
     }
 
+    fn lock(&self) -> io::Result<bool> {
+        ensure(self.role.failure.is_none(), EINVAL)?;
+        self.take_lock()
+    }
+
     fn advise(&self, _: ByteRange, _: Advice) {}
 
     fn evict(&self, range: ByteRange, _: DropRetries) -> io::Result<ReadBack> {
@@ -131,17 +136,21 @@ impl SinkFile for Handle<ForWriting> {
     }
 
     fn lock(&self) -> io::Result<bool> {
-        let id = self.id();
-        self.call(Call::Lock, |disk| match disk.node_mut(self.ino).locked_by.get_or_insert(id) {
-            holder if *holder == id => Ok(true),
-            _ => Err(io::ErrorKind::ResourceBusy.into()),
-        })
+        self.take_lock()
     }
 
     fn reserve(&self, len: u64) -> io::Result<()> {
         self.call(Call::Reserve, |disk| {
             disk.ensure_space(disk.pages(self.ino).missing(ByteRange::between(0, len)))?;
             disk.change_pages(self.ino, |pages| pages.reserve(len));
+            Ok(())
+        })
+    }
+
+    fn reserve_range(&self, range: ByteRange) -> io::Result<()> {
+        self.call(Call::Reserve, |disk| {
+            disk.ensure_space(disk.pages(self.ino).missing(range))?;
+            disk.change_pages(self.ino, |pages| pages.reserve_range(range));
             Ok(())
         })
     }

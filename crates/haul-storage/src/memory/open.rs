@@ -116,6 +116,15 @@ impl<R> Handle<R> {
         self.shared.call(call, 0, act)
     }
 
+    /// Takes the lock of the inode until the handle is dropped.
+    pub(super) fn take_lock(&self) -> io::Result<bool> {
+        let id = self.id();
+        self.call(Call::Lock, |disk| match disk.node_mut(self.ino).locked_by.get_or_insert(id) {
+            holder if *holder == id => Ok(true),
+            _ => Err(io::ErrorKind::ResourceBusy.into()),
+        })
+    }
+
     /// Returns a number that no other handle has while this one exists.
     pub(super) fn id(&self) -> u64 {
         std::ptr::from_ref(self).addr() as u64

@@ -107,6 +107,15 @@ impl Pages {
         self.reserved = self.reserved.max(len.div_ceil(PAGE_BYTES));
     }
 
+    /// Reserves space for a range: its holes become pages of zeros, also behind the end.
+    pub(super) fn reserve_range(&mut self, range: ByteRange) {
+        for index in range.start.0 / PAGE_BYTES..range.end.0.div_ceil(PAGE_BYTES) {
+            if self.by_index.get(&index).is_none_or(|page| page.now().is_none()) {
+                self.put(index, Some(Arc::new([0; PAGE_BYTES as usize])));
+            }
+        }
+    }
+
     pub(super) fn read_at(&self, at: u64, into: &mut [u8]) -> usize {
         let len = into.len().min(usize::try_from(self.len.saturating_sub(at)).unwrap_or(usize::MAX));
         into[..len].fill(0);
@@ -153,8 +162,9 @@ impl Pages {
     }
 
     pub(super) fn set_len(&mut self, len: u64) {
-        if len < self.len {
-            self.clear(ByteRange::between(len, self.len.next_multiple_of(PAGE_BYTES)));
+        let end = self.by_index.last_key_value().map_or(0, |(&last, _)| (last + 1) * PAGE_BYTES);
+        if len < end {
+            self.clear(ByteRange::between(len, end));
         }
         self.len = len;
         let kept = len.div_ceil(PAGE_BYTES);
@@ -344,6 +354,7 @@ mod tests {
                 pages.set_len(start as u64);
                 reference.0.resize(start, 0);
             }
+            5 if choices.either() => pages.reserve_range(range),
             5 => pages.reserve(range.len()),
             6 => {
                 pages.write_back(range, false);

@@ -92,6 +92,9 @@ defects! {
     SetLenNeverShrinks,
     ReserveGrows,
     ReserveIgnoresErrors,
+    ReserveOfRangeGrows,
+    ReserveOfRangeIgnoresErrors,
+    ReserveOfRangeDoesNothing,
     SyncDoesNothing,
     SyncOfDataSyncsARange,
     SyncOfAllSyncsData,
@@ -123,6 +126,8 @@ defects! {
     AllFilesAreNew,
     LockIsShared,
     LockNeverEnds,
+    LockOfSourceIsShared,
+    LockOfSourceNeverEnds,
     ShareIgnoresOffset,
     ShareCopiesHalf,
     ShareIsRefused,
@@ -598,6 +603,18 @@ impl SourceFile for BadSource {
         Ok(then.change(&now))
     }
 
+    fn lock(&self) -> io::Result<bool> {
+        let locked = self.inner.lock();
+        match self.defect {
+            D::LockOfSourceIsShared => Ok(true),
+            D::LockOfSourceNeverEnds => {
+                std::mem::forget(Arc::clone(&self.inner));
+                locked
+            }
+            _ => locked,
+        }
+    }
+
     fn advise(&self, range: ByteRange, advice: Advice) {
         self.inner.advise(range, advice);
     }
@@ -637,6 +654,20 @@ impl SinkFile for BadSink {
         match self.defect {
             D::ReserveGrows if self.inner.stat()?.size < len => self.inner.set_len(len),
             D::ReserveIgnoresErrors => Ok(()),
+            _ => reserved,
+        }
+    }
+
+    fn reserve_range(&self, range: ByteRange) -> io::Result<()> {
+        if self.defect == D::ReserveOfRangeDoesNothing {
+            return Ok(());
+        }
+        let reserved = self.inner.reserve_range(range);
+        match self.defect {
+            D::ReserveOfRangeGrows if self.inner.stat()?.size < range.end.0 => {
+                self.inner.set_len(range.end.0)
+            }
+            D::ReserveOfRangeIgnoresErrors => Ok(()),
             _ => reserved,
         }
     }

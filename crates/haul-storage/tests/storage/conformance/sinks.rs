@@ -43,6 +43,8 @@ cases! {
     file_that_was_shorter_does_not_show_its_old_end;
     reserved_space_changes_neither_length_nor_bytes;
     more_than_the_free_space_is_not_reserved: Space;
+    reserved_range_changes_neither_length_nor_bytes;
+    range_beyond_the_free_space_is_not_reserved: Faults;
     finish_sets_the_length;
     finish_sets_times_last;
     finish_sets_all_metadata: Modes, Attributes;
@@ -417,6 +419,35 @@ fn more_than_the_free_space_is_not_reserved(subject: &dyn Subject) {
     fails(sink.reserve(free.saturating_add(1 << 40)), ErrorKind::StorageFull);
     assert_eq!(read(&*root, "f"), b"bytes");
     assert!(root.space().expect("known").free.is_some_and(|now| now > free / 2), "nothing stays reserved");
+}
+
+fn reserved_range_changes_neither_length_nor_bytes(subject: &dyn Subject) {
+    let root = subject.root();
+    let sink = new(&*root, "f");
+    sink.write_at(100_000, b"bytes").expect("written");
+    let expected = read(&*root, "f");
+    for (start, end) in [(0, 50_000), (99_000, 200_000), (1 << 20, 2 << 20)] {
+        sink.reserve_range(range(start, end)).expect("reserved");
+        assert!(read(&*root, "f") == expected, "{start} to {end}");
+    }
+    sink.set_len(150_000).expect("extended");
+    assert!(read(&*root, "f")[100_005..] == [0; 49_995]);
+    sink.write_at(0, b"more").expect("written");
+    assert_eq!(stat(&*root, "f").size, 150_000);
+}
+
+fn range_beyond_the_free_space_is_not_reserved(subject: &dyn Subject) {
+    let faults = subject.faults().expect("needed");
+    let root = subject.root();
+    let sink = new(&*root, "f");
+    sink.write_at(0, b"bytes").expect("written");
+    faults.set_capacity(20 * BLOCK);
+    sink.reserve_range(range(4 * BLOCK, 20 * BLOCK)).expect("fits");
+    let other = new(&*root, "g");
+    fails(other.reserve_range(range(0, 8 * BLOCK)), ErrorKind::StorageFull);
+    fails(other.write_at(0, &pattern(8 * BLOCK as usize)), ErrorKind::StorageFull);
+    sink.write_at(4 * BLOCK, &pattern(16 * BLOCK as usize)).expect("the space is reserved");
+    assert_eq!(stat(&*root, "g").size, 0);
 }
 
 fn finish_sets_the_length(subject: &dyn Subject) {

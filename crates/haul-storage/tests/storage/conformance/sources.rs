@@ -4,6 +4,7 @@ use super::tools::*;
 use super::{Subject, cases};
 use haul_storage::{Advice, Change, DropRetries, Remove, Replace, SourceFile, Times, Timespec, Version};
 use haul_sys::buffer::AlignedBuffer;
+use std::io::ErrorKind;
 
 cases! {
     read_returns_the_bytes_at_its_offset;
@@ -26,6 +27,9 @@ cases! {
     file_with_its_old_modification_time_is_unknown: StableInodes, Nanoseconds;
     file_with_another_mode_is_unknown: StableInodes, Modes, Nanoseconds;
     file_with_the_same_name_is_another_one: StableInodes;
+    lock_of_a_source_excludes_a_sink_and_another_source: Locks;
+    lock_of_a_source_ends_with_its_handle: Locks;
+    reader_of_a_sink_takes_no_lock;
     advice_changes_no_byte;
     evicted_bytes_are_read_again;
     eviction_of_an_empty_file_succeeds;
@@ -245,6 +249,40 @@ fn file_with_the_same_name_is_another_one(subject: &dyn Subject) {
     let before = version(&*open(&*root, "f"));
     root.rename(&n("g"), &*root, &n("f"), Replace::Yes).expect("renamed");
     assert_eq!(open(&*root, "f").changed_since(&before).expect("compared"), Some(Change::Replaced));
+}
+
+fn lock_of_a_source_excludes_a_sink_and_another_source(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"bytes");
+    let (first, second) = (open(&*root, "f"), open(&*root, "f"));
+    assert!(first.lock().expect("locked"));
+    assert!(first.lock().expect("it has the lock"));
+    fails(second.lock(), ErrorKind::ResourceBusy);
+    fails(in_place(&*root, "f").lock(), ErrorKind::ResourceBusy);
+    assert_eq!(read(&*root, "f"), b"bytes");
+}
+
+fn lock_of_a_source_ends_with_its_handle(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"bytes");
+    let (first, second) = (open(&*root, "f"), in_place(&*root, "f"));
+    first.lock().expect("locked");
+    drop(first);
+    assert!(second.lock().expect("free again"));
+    fails(open(&*root, "f").lock(), ErrorKind::ResourceBusy);
+}
+
+fn reader_of_a_sink_takes_no_lock(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"bytes");
+    let sink = in_place(&*root, "f");
+    let reader = sink.reader().expect("opened");
+    fails(reader.lock(), ErrorKind::InvalidInput);
+    sink.lock().expect("free");
+    drop(reader);
+    if !subject.lacks().contains(&super::Feature::Locks) {
+        fails(open(&*root, "f").lock(), ErrorKind::ResourceBusy);
+    }
 }
 
 fn advice_changes_no_byte(subject: &dyn Subject) {
