@@ -8,7 +8,6 @@ use super::metadata::{Held, LocalInode};
 use super::name_folding::{NameFolding, check_trailing_dots, not_empty};
 use super::sink::LocalSink;
 use super::source::{LocalSource, open_source};
-use crate::durable_file::sync_names;
 use crate::name::Name;
 use crate::storage::{
     Create, Dir, Entry, Inode, Listing, Missing, Node, Remove, Replace, SinkFile, SourceFile, check_made,
@@ -266,12 +265,9 @@ impl Dir for LocalDir {
     fn sync(&self) -> io::Result<()> {
         let open = self.open()?;
         if !open.is_readable() {
-            return self.with_readable(|fd| sync_names(fd), |fd| cache::sync_filesystem(fd));
+            return self.with_readable(sync_open, |fd| cache::sync_filesystem(fd));
         }
-        cache::sync_all(open.fd()).or_else(|error| match error.kind() {
-            io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
-            _ => Err(error),
-        })
+        sync_open(open.as_fd())
     }
 
     fn sync_device(&self) -> io::Result<()> {
@@ -281,6 +277,15 @@ impl Dir for LocalDir {
     fn space(&self) -> io::Result<Space> {
         filesystem::space(self.open()?.fd())
     }
+}
+
+/// Makes the names in a directory durable, by a descriptor by which it can be read. Some network
+/// file systems cannot sync directories: their server makes names durable.
+fn sync_open(dir: BorrowedFd<'_>) -> io::Result<()> {
+    cache::sync_all(dir).or_else(|error| match error.kind() {
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
+        _ => Err(error),
+    })
 }
 
 /// Descriptor by which a directory is read.
