@@ -10,7 +10,7 @@ use crate::name::Name;
 use haul_model::ByteRange;
 use haul_sys::{FileKind, Follow, Stat, Timespec};
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 
 /// Maximum size in bytes of a name, as on the usual file systems.
@@ -27,6 +27,9 @@ pub(super) const ROOT: Ino = 1;
 
 /// Seconds since the epoch at which the clock of a new storage starts.
 const CLOCK_START_SEC: i64 = 1_700_000_000;
+
+/// Attribute with the capabilities of a program.
+const CAPABILITY: &CStr = c"security.capability";
 
 /// All of a file.
 pub(super) const WHOLE: ByteRange = ByteRange::between(0, u64::MAX);
@@ -92,6 +95,8 @@ pub(super) struct Disk {
     pub(super) capacity: u64,
     pub(super) occupied: u64,
     pub(super) umask: u32,
+    /// User that calls, who owns new inodes.
+    pub(super) user: u32,
 }
 
 impl DirectoryNames {
@@ -134,6 +139,7 @@ impl Disk {
             capacity: u64::MAX,
             occupied: 0,
             umask: 0o022,
+            user: 0,
         };
         let root = disk.add(Contents::Directory(DirectoryNames::new(ROOT)), 0o777);
         disk.node_mut(root).names = 1;
@@ -152,7 +158,7 @@ impl Disk {
         let now = self.now();
         let facts = Settable {
             mode: if matches!(contents, Contents::Link(_)) { 0o777 } else { mode & 0o7777 & !self.umask },
-            uid: 0,
+            uid: self.user,
             gid: 0,
             atime: now,
             mtime: now,
@@ -209,11 +215,17 @@ impl Disk {
     }
 
     /// Same as [`Disk::change_pages`], and sets the modification time and the change time to now.
+    /// Takes the privileges of a program away, as the kernel does.
     pub(super) fn change_bytes(&mut self, ino: Ino, change: impl FnOnce(&mut Pages)) {
         self.change_pages(ino, change);
-        let now = self.now();
+        let (now, user) = (self.now(), self.user);
         let facts = &mut self.node_mut(ino).facts;
         (facts.mtime, facts.ctime) = (now, now);
+        facts.attributes.remove(CAPABILITY);
+        if user != 0 {
+            let is_program_of_group = facts.mode & 0o010 != 0;
+            facts.mode &= if is_program_of_group { !0o6000 } else { !0o4000 };
+        }
     }
 
     /// Fails unless this many further pages fit.
@@ -537,6 +549,18 @@ impl Disk {
         left.count_names();
         left.nodes.retain(|_, node| node.names > 0);
         left.occupied = left.nodes.values().map(MemoryInode::occupied).sum();
+        left
+    }
+
+    /// Returns the disk after a kill of all who use it.
+    pub(super) fn after_kill(&self) -> Disk {
+        let (nodes, pending) = (self.nodes.clone(), self.pending.clone());
+        let mut left = Disk { nodes, pending, faults: Faults::default(), ..*self };
+        for node in left.nodes.values_mut() {
+            (node.handles, node.locked_by) = (0, None);
+        }
+        let named = left.nodes.values().filter(|node| node.names > 0);
+        left.occupied = named.map(MemoryInode::occupied).sum();
         left
     }
 

@@ -150,7 +150,7 @@ impl SinkFile for Handle<ForWriting> {
     fn reserve_range(&self, range: ByteRange) -> io::Result<()> {
         self.call(Call::Reserve, |disk| {
             disk.ensure_space(disk.pages(self.ino).missing(range))?;
-            disk.change_pages(self.ino, |pages| pages.reserve_range(range));
+            disk.change_bytes(self.ino, |pages| pages.reserve_range(range));
             Ok(())
         })
     }

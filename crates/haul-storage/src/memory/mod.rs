@@ -41,6 +41,13 @@ impl MemoryStorage {
         dir::root(&self.0)
     }
 
+    /// Makes the calls from now on those of this user, root at first: new entries belong to the
+    /// user. A write of another user than root takes setuid and setgid from a program. No
+    /// permission is checked.
+    pub fn set_user(&self, user: u32) {
+        self.0.disk(|disk| disk.user = user);
+    }
+
     /// Limits the space to this number of bytes, rounded down to blocks of 4,096 bytes.
     pub fn set_capacity(&self, bytes: u64) {
         self.0.disk(|disk| disk.capacity = bytes / PAGE_BYTES);
@@ -74,6 +81,13 @@ impl MemoryStorage {
     /// Returns false if the device does not have the byte, and for an inode that is not a file.
     pub fn damage(&self, ino: u64, at: u64) -> bool {
         self.0.disk(|disk| disk.damage(ino, at))
+    }
+
+    /// Returns the storage as a kill of all processes at this moment leaves it: nothing is lost,
+    /// and locks have ended. This storage does not change.
+    pub fn after_kill(&self) -> MemoryStorage {
+        let disk = self.0.disk(|disk| disk.after_kill());
+        MemoryStorage(Arc::new(SharedDisk::new(disk, self.0.device.id)))
     }
 
     /// Returns the storage as a power cut at this moment leaves it. The seed chooses what survives

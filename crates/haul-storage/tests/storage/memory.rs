@@ -96,6 +96,45 @@ fn each_defect_fails_a_case() {
     assert_eq!(missed, []);
 }
 
+#[test]
+fn killed_process_loses_its_locks_and_no_bytes() {
+    let storage = MemoryStorage::new(1);
+    let root = storage.root();
+    let name = Name::new("f").unwrap();
+    let sink = root.sink(&name, Create::New { mode: 0o600 }).unwrap();
+    sink.lock().unwrap();
+    sink.write_at(0, b"bytes").unwrap();
+    let left = storage.after_kill();
+    sink.write_at(0, b"later").unwrap();
+    let file = left.root().source(&name, Follow::No).unwrap();
+    let mut bytes = [0; 10];
+    assert_eq!(file.read_at(0, &mut bytes).unwrap(), 5);
+    assert_eq!(&bytes[..5], b"bytes");
+    assert!(file.lock().unwrap());
+    assert!(root.source(&name, Follow::No).unwrap().lock().is_err());
+    // A power cut can still lose what the kill left.
+    let is_lost = |seed| left.after_power_cut(seed).root().source(&name, Follow::No).is_err();
+    assert!((0..20).any(is_lost) && !(0..20).all(is_lost));
+}
+
+#[test]
+fn write_takes_privileges_from_a_program() {
+    const CAPABILITY: &std::ffi::CStr = c"security.capability";
+    for (user, mode, expected) in [(0, 0o6755, 0o6755), (7, 0o6755, 0o755), (7, 0o6745, 0o2745)] {
+        let storage = MemoryStorage::new(1);
+        storage.set_user(user);
+        let sink = storage.root().sink(&Name::new("f").unwrap(), Create::New { mode: 0o600 }).unwrap();
+        sink.set_attribute(CAPABILITY, b"value").unwrap();
+        sink.set_mode(mode).unwrap();
+        let found = sink.stat().unwrap();
+        assert_eq!((found.uid, found.mode & 0o7777), (user, mode));
+        assert!(sink.attribute(CAPABILITY).unwrap().is_some());
+        sink.write_at(0, b"bytes").unwrap();
+        assert_eq!(sink.stat().unwrap().mode & 0o7777, expected);
+        assert_eq!(sink.attribute(CAPABILITY).unwrap(), None);
+    }
+}
+
 /// A slow device is an observer that blocks, or one that counts the time that calls take.
 #[test]
 fn observer_sees_each_call_with_its_bytes_before_its_effect() {
