@@ -125,7 +125,7 @@ fn repair_killed_at_any_call_leaves_the_file_old_or_repaired() {
     let before = fs::read(&path).unwrap();
     let (mut as_it_was, mut whole) = (0, 0);
     let args = ["repair", "w", ".", "--from", "a"];
-    let calls = ["pwrite64", "ftruncate", "fdatasync", "fchmod", "utimensat", "renameat", "fsync"];
+    let calls = ["pwrite64", "ftruncate", "sync_file_range", "fchmod", "utimensat", "renameat", "fsync"];
     killed_at_each(dir, &args, &calls, damage, |point| {
         let after = fs::read(&path).unwrap();
         assert!(after == before || after == right, "{point}");

@@ -6,13 +6,12 @@ use super::places::{NameAt, name_at_with_parents, split};
 use crate::sum::BLOCK_BYTES;
 use haul_log::waybill::RelPath;
 use haul_model::ByteRange;
-use haul_sys::beneath::open_root;
-use haul_sys::open::create_new_at;
-use haul_sys::{cache, sparse, transfer};
+use haul_storage::{Create, Dir, Follow, Name, SinkFile, SourceFile, SyncWhat, local};
 use std::collections::HashSet;
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::Arc;
 
 /// Maximum length of the kept part of a file name, in bytes; the range follows it, and names have
 /// at most 255 bytes.
@@ -27,7 +26,7 @@ const SMALL_BYTES: usize = 4096;
 /// The directory of `--keep-damaged`.
 #[derive(Debug)]
 pub(super) struct DamageArchive {
-    root: OwnedFd,
+    root: Arc<dyn Dir>,
 }
 
 impl DamageArchive {
@@ -37,21 +36,26 @@ impl DamageArchive {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        Ok(DamageArchive { root: open_root(path)? })
+        Ok(DamageArchive::new(local::open(Path::new(path), Follow::Yes)?))
+    }
+
+    /// Creates an archive in an open directory.
+    pub(super) fn new(root: Arc<dyn Dir>) -> DamageArchive {
+        DamageArchive { root }
     }
 
     /// Copies ranges of a file to `PATH.START-END`, durably. An unreadable range becomes a hole.
     pub(super) fn keep(
         &self,
         path: &RelPath,
-        file: &OwnedFd,
+        file: &dyn SourceFile,
         ranges: &[ByteRange],
     ) -> Result<(), LeftReason> {
         let name_at = name_at_with_parents(&self.root, path, &mut HashSet::new())?;
         for range in ranges.iter().filter(|range| !range.is_empty()) {
             let kept = create(&name_at, path, *range).and_then(|kept| {
-                copy(file, &kept, *range)?;
-                cache::sync_all(&kept)
+                copy(file, &*kept, *range)?;
+                kept.sync(SyncWhat::All)
             });
             kept.map_err(LeftReason::io("keep the replaced bytes"))?;
         }
@@ -60,7 +64,7 @@ impl DamageArchive {
 }
 
 /// Creates a new file next to those of earlier repairs.
-fn create(name_at: &NameAt, path: &RelPath, range: ByteRange) -> io::Result<OwnedFd> {
+fn create(name_at: &NameAt, path: &RelPath, range: ByteRange) -> io::Result<Arc<dyn SinkFile>> {
     let (_, name) = split(path.as_bytes());
     let mut stem = name[..name.len().min(NAME_BYTES_MAX)].to_vec();
     if stem.len() < name.len() {
@@ -74,7 +78,8 @@ fn create(name_at: &NameAt, path: &RelPath, range: ByteRange) -> io::Result<Owne
         if generation > 0 {
             name.extend_from_slice(format!(".{generation}").as_bytes());
         }
-        match create_new_at(&name_at.place, CString::new(name)?.as_c_str(), 0o600) {
+        let name = Name::new(name).ok_or(io::ErrorKind::InvalidFilename)?;
+        match name_at.dir.sink(&name, Create::New { mode: 0o600 }) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             other => return other,
         }
@@ -82,25 +87,25 @@ fn create(name_at: &NameAt, path: &RelPath, range: ByteRange) -> io::Result<Owne
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-fn copy(file: &OwnedFd, kept: &OwnedFd, range: ByteRange) -> io::Result<()> {
+fn copy(file: &dyn SourceFile, kept: &dyn SinkFile, range: ByteRange) -> io::Result<()> {
     let mut buffer = vec![0; BLOCK_BYTES];
     let mut at = range.start.0;
     while at < range.end.0 {
         let want = (BLOCK_BYTES as u64).min(range.end.0 - at) as usize;
         let to = at - range.start.0;
-        if let Ok(got) = transfer::read_at(file, at, &mut buffer[..want]) {
-            transfer::write_all_at(kept, to, &buffer[..got])?;
+        if let Ok(got) = file.read_at(at, &mut buffer[..want]) {
+            kept.write_at(to, &buffer[..got])?;
         } else {
             for from in (0..want).step_by(SMALL_BYTES) {
                 let small = SMALL_BYTES.min(want - from);
                 // Unreadable bytes are lost already.
-                let Ok(got) = transfer::read_at(file, at + from as u64, &mut buffer[..small]) else {
+                let Ok(got) = file.read_at(at + from as u64, &mut buffer[..small]) else {
                     continue;
                 };
-                transfer::write_all_at(kept, to + from as u64, &buffer[..got])?;
+                kept.write_at(to + from as u64, &buffer[..got])?;
             }
         }
         at += want as u64;
     }
-    sparse::set_len(kept, range.len())
+    kept.set_len(range.len())
 }

@@ -1,15 +1,15 @@
 //! Leftovers of interrupted in-place repairs: they are found, and recovered before anything else.
 
-use super::inplace::{self, Disk, Recovery};
+use super::inplace::{self, InPlaceFile, Recovery};
 use super::places::{NameAt, split};
 use super::repair_target::RepairTarget;
 use super::{Done, JournalWarning, LeftReason, Recovered, Repair, RepairObserver};
 use crate::verify::{Change, Verdict, VerdictKind};
 use haul_log::waybill::{Kind, Moment, RelPath};
-use haul_sys::beneath::open_root;
-use haul_sys::stat::stat_fd;
-use std::ffi::{CString, OsStr};
-use std::os::fd::OwnedFd;
+use haul_storage::{Dir, Follow, Name, local};
+use std::ffi::OsStr;
+use std::path::Path;
+use std::sync::Arc;
 
 /// State of a file after the recovery of an earlier repair.
 pub(super) enum RecoveredState {
@@ -22,12 +22,12 @@ pub(super) enum RecoveredState {
 /// Search for files that in-place repairs left. Caches the directory of the last file, because the
 /// next file is usually in the same directory.
 pub(super) struct Leftovers<'r> {
-    root: &'r OwnedFd,
+    root: &'r Arc<dyn Dir>,
     last: Option<(Vec<u8>, NameAt)>,
 }
 
 impl<'r> Leftovers<'r> {
-    pub(super) fn of(root: &'r OwnedFd) -> Leftovers<'r> {
+    pub(super) fn of(root: &'r Arc<dyn Dir>) -> Leftovers<'r> {
         Leftovers { root, last: None }
     }
 
@@ -37,7 +37,7 @@ impl<'r> Leftovers<'r> {
             self.last = NameAt::of(self.root, path).ok().map(|name_at| (dir.to_vec(), name_at));
         }
         let Some((_, name_at)) = &mut self.last else { return false };
-        let Ok(name) = CString::new(name) else { return false };
+        let Some(name) = Name::new(name) else { return false };
         name_at.name = name;
         inplace::was_cut_off(name_at)
     }
@@ -46,7 +46,8 @@ impl<'r> Leftovers<'r> {
 /// Returns true if an in-place repair of this file below a root was interrupted, so that the file
 /// may be partially repaired.
 pub fn was_cut_off(root: &OsStr, path: &RelPath) -> bool {
-    let name_at = open_root(root).and_then(|root| NameAt::of(&root, path));
+    let root = local::open(Path::new(root), Follow::Yes);
+    let name_at = root.and_then(|root| NameAt::of(&root, path));
     name_at.is_ok_and(|name_at| inplace::was_cut_off(&name_at))
 }
 
@@ -71,9 +72,10 @@ impl Repair<'_> {
         if self.settings.dry_run {
             return Err(LeftReason::CutOff);
         }
-        let (file, _) = name_at.open().map_err(LeftReason::io("open the file"))?;
-        let disk = Disk::hold(&name_at, &file, repair_target, self.keys.known(report), self.stop)?;
-        let became = match inplace::recover(&disk)? {
+        let file = name_at.open().map_err(LeftReason::io("open the file"))?;
+        let key = self.keys.known(report);
+        let mut held = InPlaceFile::hold(&name_at, &*file, repair_target, key, self.stop)?;
+        let became = match inplace::recover(&mut held)? {
             Recovery::None => return as_before(),
             // Every byte is checked against the waybill, as in a file without a journal.
             Recovery::Distrusted { why, aside } => {
@@ -91,7 +93,7 @@ impl Repair<'_> {
         if became == Recovered::Finished {
             return Ok(RecoveredState::Done(Done::Finished));
         }
-        let facts = stat_fd(&file).map_err(LeftReason::io("check the file"))?;
+        let facts = file.stat().map_err(LeftReason::io("check the file"))?;
         let Moment { sec, nsec } = repair_target.entry.mtime;
         let kind = if facts.size != repair_target.size() {
             VerdictKind::Modified(Change::Size { was: repair_target.size(), is: facts.size })

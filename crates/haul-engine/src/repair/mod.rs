@@ -42,9 +42,8 @@ use crate::verify::{
 use haul_digest::DigestKey;
 use haul_log::waybill::{Kind, ReadError, Reader};
 use haul_model::ByteRange;
-use haul_sys::Stat;
-use haul_sys::beneath::open_root;
-use inplace::{Disk, Replicas};
+use haul_storage::{Dir, Follow, SourceFile, local};
+use inplace::{InPlaceFile, Replicas};
 use keep::DamageArchive;
 use keys::JournalKeys;
 use leftovers::{Leftovers, RecoveredState};
@@ -58,8 +57,8 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::os::fd::OwnedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use survey::{Sources, survey};
 
@@ -111,8 +110,8 @@ pub fn repair(
 ) -> Result<RepairTally, RepairError> {
     let here =
         settings.replicas.iter().map(|at| opened(at, &settings.waybill)).collect::<Result<Vec<_>, _>>()?;
-    let root =
-        open_root(&settings.root).map_err(|source| RepairError::Root(settings.root.clone(), source))?;
+    let root = local::open(Path::new(&settings.root), Follow::Yes)
+        .map_err(|source| RepairError::Root(settings.root.clone(), source))?;
     let mut finding = Finding {
         wanted: Wanted::new(),
         intact: 0,
@@ -237,7 +236,7 @@ impl VerifyObserver for Finding<'_> {
 /// Repair in progress.
 struct Repair<'a> {
     settings: &'a RepairSettings,
-    root: &'a OwnedFd,
+    root: &'a Arc<dyn Dir>,
     /// Replicas that are available by now, each at its number.
     replicas: Vec<Option<Replica>>,
     /// True if no other replica will be asked.
@@ -325,12 +324,12 @@ impl Repair<'_> {
         }
         let name_at = NameAt::of(self.root, &repair_target.entry.path).map_err(LeftReason::place)?;
         let old = name_at.open().map_err(LeftReason::io("open the file"))?;
-        let (file, facts) = &old;
+        let facts = old.opened();
         if self.settings.dry_run && self.written.contains(&facts.identity()) {
             return Ok(Done::Right);
         }
         let mut sources = Sources::of(repair_target, &self.replicas);
-        let found = self.survey(repair_target, Some(&old), &verdict.damage, &mut sources)?;
+        let found = self.survey(repair_target, Some(&*old), &verdict.damage, &mut sources)?;
         *mended = found.mended();
         if mended.is_empty() && facts.size == repair_target.size() {
             return Ok(Done::Right);
@@ -354,13 +353,13 @@ impl Repair<'_> {
             } else {
                 mended.iter().map(|mended| mended.range).collect()
             };
-            damage_archive.keep(&repair_target.entry.path, file, &ranges)?;
+            damage_archive.keep(&repair_target.entry.path, &*old, &ranges)?;
         }
         if in_place {
             let key = self.keys.create(report)?;
-            self.write_into(repair_target, key, &name_at, &old, &found, &sources)?;
+            self.write_into(repair_target, key, &name_at, &*old, &found, &sources)?;
         } else {
-            self.rebuild(repair_target, &name_at, Some(&old), &found, &sources)?;
+            self.rebuild(repair_target, &name_at, Some(&*old), &found, &sources)?;
             if is_another {
                 self.link_again(&repair_target.entry, &name_at, facts)?;
             }
@@ -390,7 +389,7 @@ impl Repair<'_> {
     fn survey(
         &self,
         repair_target: &RepairTarget,
-        old: Option<&(OwnedFd, Stat)>,
+        old: Option<&dyn SourceFile>,
         suspect: &[ByteRange],
         sources: &mut Sources,
     ) -> Result<survey::Survey, LeftReason> {
@@ -428,21 +427,22 @@ impl Repair<'_> {
         repair_target: &RepairTarget,
         key: DigestKey,
         name_at: &NameAt,
-        (file, then): &(OwnedFd, Stat),
+        old: &dyn SourceFile,
         survey: &survey::Survey,
         sources: &Sources,
     ) -> Result<(), LeftReason> {
         self.count(survey);
-        let disk = Disk::hold(name_at, file, repair_target, Some(key), self.stop)?;
-        let head = disk.head(then)?;
-        inplace::mend(&disk, &head, &Replicas { survey, sources, counters: self.counters, stop: self.stop })
+        let mut file = InPlaceFile::hold(name_at, old, repair_target, Some(key), self.stop)?;
+        let head = file.head(old)?;
+        let replicas = Replicas { survey, sources, counters: self.counters, stop: self.stop };
+        inplace::mend(&mut file, &head, &replicas)
     }
 
     fn rebuild(
         &self,
         repair_target: &RepairTarget,
         name_at: &NameAt,
-        old: Option<&(OwnedFd, Stat)>,
+        old: Option<&dyn SourceFile>,
         survey: &survey::Survey,
         sources: &Sources,
     ) -> Result<(), LeftReason> {

@@ -3,17 +3,11 @@
 use super::places::{NameAt, may_be_made, name_at_with_parents};
 use super::repair_target::RepairTarget;
 use super::{Done, LeftReason, Repair};
-use crate::transfer::created;
 use crate::verify::Change;
 use haul_log::waybill::{Kind, Moment, RelPath};
-use haul_sys::dir::open_place_at;
-use haul_sys::metadata::{self, Times};
-use haul_sys::open::{link_at, mkdir_at, symlink_at};
-use haul_sys::stat::stat_at;
-use haul_sys::{FileKind, Follow, Timespec};
-use std::ffi::OsStr;
+use haul_storage::{FileKind, Follow, Inode, Missing, Node, Times, Timespec};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 
 impl Repair<'_> {
     /// Creates an entry that the waybill describes completely.
@@ -27,32 +21,33 @@ impl Repair<'_> {
         }
         let was_made = self.made.contains(entry.path.as_bytes());
         let name_at = name_at_with_parents(self.root, &entry.path, &mut self.made)?;
-        let (place, name) = (&name_at.place, name_at.name.as_c_str());
+        let (dir, name) = (&*name_at.dir, &name_at.name);
         let Moment { sec, nsec } = entry.mtime;
         let times = Times { atime: None, mtime: Some(Timespec { sec, nsec }) };
         match &entry.kind {
             Kind::Directory => {
+                let node = Node::Directory { mode: 0o700 };
                 if !was_made {
-                    mkdir_at(place, name, 0o700).map_err(LeftReason::io("create the directory"))?;
+                    dir.make(name, &node).map_err(LeftReason::io("create the directory"))?;
                 }
                 // Another process could have replaced the name.
                 let held = match was_made {
-                    true => open_place_at(place, name, Follow::No),
-                    false => created::open_created_directory(place, name),
+                    true => dir.dir(name, Follow::No, Missing::Fail).map(|held| held as Arc<dyn Inode>),
+                    false => dir.hold_made(name, &node),
                 };
                 let held = held.map_err(LeftReason::io("open"))?;
-                metadata::set_mode_fd(&held, entry.mode).map_err(LeftReason::io("set the mode"))?;
-                metadata::set_times_fd(&held, times).map_err(LeftReason::io("set the times"))?;
+                held.set_mode(entry.mode).map_err(LeftReason::io("set the mode"))?;
+                held.set_times(times).map_err(LeftReason::io("set the times"))?;
             }
             Kind::Link { target } => {
-                symlink_at(OsStr::from_bytes(target), place, name)
-                    .map_err(LeftReason::io("create the link"))?;
-                let held = created::hold_link(place, name, target).map_err(LeftReason::io("open"))?;
-                metadata::set_times_fd(&held, times).map_err(LeftReason::io("set the times"))?;
+                let node = Node::Link { target };
+                dir.make(name, &node).map_err(LeftReason::io("create the link"))?;
+                let held = dir.hold_made(name, &node).map_err(LeftReason::io("open"))?;
+                held.set_times(times).map_err(LeftReason::io("set the times"))?;
             }
             Kind::Same { first } => {
                 let first = self.first_name(first)?;
-                match link_at(&first.place, first.name.as_c_str(), place, name, Follow::No) {
+                match first.dir.link(&first.name, dir, name) {
                     // The first name was missing, and this name is now a file of its own.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                         return Err(LeftReason::Modified(Change::NotSame));
@@ -80,8 +75,7 @@ impl Repair<'_> {
     /// Returns the place and name of the file that further names are made for.
     fn first_name(&self, first: &RelPath) -> Result<NameAt, LeftReason> {
         let name_at = NameAt::of(self.root, first).map_err(LeftReason::place)?;
-        let facts = stat_at(&name_at.place, name_at.name.as_c_str(), Follow::No);
-        let facts = facts.map_err(LeftReason::io("check the target of the hard link"))?;
+        let facts = name_at.stat().map_err(LeftReason::io("check the target of the hard link"))?;
         if facts.kind == FileKind::Regular { Ok(name_at) } else { Err(LeftReason::Modified(Change::NotSame)) }
     }
 }

@@ -3,20 +3,18 @@
 use super::LeftReason;
 use crate::verify::component_of;
 use haul_log::waybill::RelPath;
-use haul_sys::beneath::{open_place_beneath, open_root};
-use haul_sys::open::{mkdir_at, open_entry_at, unlink_at};
-use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{FileKind, Follow, Stat};
+use haul_storage::{Dir, Follow, Lengths, Name, Node, Remove, SourceFile, Stat, Version, local};
+use haul_sys::beneath::open_root;
 use std::collections::HashSet;
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
 
 /// Directory that files may be taken from.
 #[derive(Debug)]
 pub(super) struct Replica {
-    root: OwnedFd,
+    root: Arc<dyn Dir>,
     /// True if the directory holds data from another host. Its bytes are verified; its metadata is
     /// not trusted.
     pub(super) is_fetched: bool,
@@ -27,21 +25,20 @@ pub(super) struct Replica {
 /// A name in an open directory.
 #[derive(Debug)]
 pub(super) struct NameAt {
-    pub(super) place: OwnedFd,
-    pub(super) name: CString,
+    pub(super) dir: Arc<dyn Dir>,
+    pub(super) name: Name,
 }
 
 impl Replica {
     /// Opens a directory. If it has none of the names of the waybill, it replaces their first
     /// component.
     pub(super) fn open(name: &OsStr, waybill: &OsStr) -> io::Result<Replica> {
-        let root = open_root(name)?;
-        let component = component_of(waybill, Some(&root));
-        Ok(Replica { root, is_fetched: false, component })
+        let component = component_of(waybill, Some(&open_root(name)?));
+        Ok(Replica { root: local::open(Path::new(name), Follow::Yes)?, is_fetched: false, component })
     }
 
     /// Creates a replica from a directory with data from another host.
-    pub(super) fn fetched(root: OwnedFd) -> Replica {
+    pub(super) fn fetched(root: Arc<dyn Dir>) -> Replica {
         Replica { root, is_fetched: true, component: None }
     }
 
@@ -55,7 +52,7 @@ impl Replica {
     ///
     /// # Errors
     /// Returns an error if the file exists and cannot be opened.
-    pub(super) fn file(&self, path: &RelPath) -> io::Result<Option<(OwnedFd, Stat)>> {
+    pub(super) fn file(&self, path: &RelPath) -> io::Result<Option<Arc<dyn SourceFile>>> {
         for path in self.paths(path) {
             match NameAt::of(&self.root, &path).and_then(|name_at| name_at.open()) {
                 Ok(found) => return Ok(Some(found)),
@@ -79,7 +76,7 @@ impl Replica {
             for path in self.paths(path) {
                 // If this fails, the file is removed with the whole staging directory.
                 let _ = NameAt::of(&self.root, &path)
-                    .and_then(|name_at| unlink_at(&name_at.place, name_at.name.as_c_str()));
+                    .and_then(|name_at| name_at.dir.remove(&name_at.name, Remove::File));
             }
         }
     }
@@ -93,59 +90,68 @@ pub(super) fn without_component(path: &RelPath, component: &[u8]) -> Option<RelP
 
 impl NameAt {
     /// Resolves a path below `root`.
-    pub(super) fn of(root: &OwnedFd, path: &RelPath) -> io::Result<NameAt> {
+    pub(super) fn of(root: &Arc<dyn Dir>, path: &RelPath) -> io::Result<NameAt> {
         let (dir, name) = split(path.as_bytes());
-        let place = open_place_beneath(root, OsStr::from_bytes(dir), Follow::Yes)?;
-        Ok(NameAt { place, name: CString::new(name)? })
+        let name = Name::new(name).ok_or(io::ErrorKind::InvalidFilename)?;
+        if dir.is_empty() {
+            return Ok(NameAt { dir: Arc::clone(root), name });
+        }
+        let dir = RelPath::new(dir).map_err(io::Error::other)?;
+        Ok(NameAt { dir: root.beneath(&dir, Follow::Yes)?, name })
     }
 
     /// Opens a regular file, without following a link and without blocking on a pipe.
-    pub(super) fn open(&self) -> io::Result<(OwnedFd, Stat)> {
-        let fd = open_entry_at(&self.place, self.name.as_c_str())?;
-        let facts = stat_fd(&fd)?;
-        if facts.kind == FileKind::Regular {
-            Ok((fd, facts))
-        } else {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file"))
-        }
+    pub(super) fn open(&self) -> io::Result<Arc<dyn SourceFile>> {
+        self.dir.source(&self.name, Follow::No).map_err(|error| match error.raw_os_error() {
+            None if error.kind() == io::ErrorKind::InvalidInput => {
+                io::Error::new(error.kind(), "Not a regular file")
+            }
+            _ => error,
+        })
+    }
+
+    /// Returns the metadata of the entry itself.
+    pub(super) fn stat(&self) -> io::Result<Stat> {
+        self.dir.stat_at(&self.name, Follow::No)
     }
 
     /// Syncs the names in the directory.
     pub(super) fn sync(&self) -> Result<(), LeftReason> {
-        self.sync_names().map_err(LeftReason::io("sync the new name"))
-    }
-
-    /// Same as [`NameAt::sync`], but returns the plain I/O error.
-    pub(super) fn sync_names(&self) -> io::Result<()> {
-        haul_storage::sync_names(&self.place)
+        self.dir.sync().map_err(LeftReason::io("sync the new name"))
     }
 }
 
 /// Returns true if the path does not exist, is not a regular file, or leads outside.
 fn is_no_file(error: &io::Error) -> bool {
-    // Errors for a socket and for a link that is not followed; the standard library has no names
-    // for them.
-    const ENXIO: i32 = 6;
+    // Error for a link that is not followed; the standard library has no name for it.
     const ELOOP: i32 = 40;
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory | io::ErrorKind::CrossesDevices => true,
-        // An error without a number is not from the kernel: it says "not a regular file".
-        _ => error.raw_os_error().is_none_or(|number| [ENXIO, ELOOP].contains(&number)),
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => true,
+        _ => error.raw_os_error() == Some(ELOOP),
     }
 }
 
-/// Returns true if the file is the one that `then` describes, without a later change of contents or
-/// metadata.
-pub(super) fn is_unchanged(now: &Stat, then: &Stat) -> bool {
-    now.is_same_file(then)
-        && (now.size, now.mtime, now.ctime, now.nlink) == (then.size, then.mtime, then.ctime, then.nlink)
+/// Returns true if a file with the metadata `now` is the one that `then` was opened as, without a
+/// later change of contents or metadata.
+pub(super) fn is_unchanged(now: &Stat, then: &dyn SourceFile) -> bool {
+    Version::of(then.opened()).change(now).is_none()
+}
+
+/// Returns true if the length of a file certainly is the number of its bytes.
+pub(super) fn is_length_certain(file: &dyn SourceFile) -> bool {
+    match file.device().capabilities.lengths {
+        Lengths::Certain => true,
+        Lengths::CertainUnlessZero => file.opened().size > 0,
+        Lengths::Uncertain => false,
+    }
 }
 
 /// Same as [`NameAt::of`], but creates the missing parent directories with mode 0700: their entries
 /// in the waybill follow, and the modes in a replica are not trusted. Adds the created directories
 /// to `made`.
 pub(super) fn name_at_with_parents(
-    root: &OwnedFd,
+    root: &Arc<dyn Dir>,
     path: &RelPath,
     made: &mut HashSet<Vec<u8>>,
 ) -> Result<NameAt, LeftReason> {
@@ -157,7 +163,7 @@ pub(super) fn name_at_with_parents(
     for end in (0..bytes.len()).filter(|&at| bytes[at] == b'/') {
         let dir = RelPath::new(&bytes[..end]).map_err(|fault| LeftReason::place(io::Error::other(fault)))?;
         let name_at = NameAt::of(root, &dir).map_err(LeftReason::place)?;
-        match mkdir_at(&name_at.place, name_at.name.as_c_str(), 0o700) {
+        match name_at.dir.make(&name_at.name, &Node::Directory { mode: 0o700 }) {
             Ok(()) => {
                 name_at.sync()?;
                 made.insert(dir.as_bytes().to_vec());
@@ -174,12 +180,12 @@ pub(super) fn name_at_with_parents(
 ///
 /// # Errors
 /// [`LeftReason::Place`].
-pub(super) fn may_be_made(root: &OwnedFd, path: &RelPath) -> Result<(), LeftReason> {
+pub(super) fn may_be_made(root: &Arc<dyn Dir>, path: &RelPath) -> Result<(), LeftReason> {
     let bytes = path.as_bytes();
     for end in (0..bytes.len()).filter(|&at| bytes[at] == b'/') {
         let dir = RelPath::new(&bytes[..end]).map_err(|fault| LeftReason::place(io::Error::other(fault)))?;
         let name_at = NameAt::of(root, &dir).map_err(LeftReason::place)?;
-        match stat_at(&name_at.place, name_at.name.as_c_str(), Follow::No) {
+        match name_at.stat() {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
             _ => {}
         }
@@ -215,7 +221,7 @@ mod tests {
         let _socket = UnixListener::bind(dir.join("socket")).unwrap();
         let replica = Replica::open(dir.as_os_str(), OsStr::new("/none")).unwrap();
         let file = |path: &str| replica.file(&RelPath::new(path.as_bytes()).unwrap());
-        assert_eq!(file("file").unwrap().unwrap().1.size, 5);
+        assert_eq!(file("file").unwrap().unwrap().opened().size, 5);
         for path in ["none", "none/f", "directory", "file/f", "link", "out/outside", "round/f", "socket"] {
             assert!(file(path).unwrap().is_none(), "{path}");
         }

@@ -11,17 +11,16 @@ use crate::sum::{BLOCK_BYTES, Counters};
 use haul_digest::Hasher;
 use haul_log::waybill::Moment;
 use haul_model::ByteRange;
-use haul_sys::buffer::AlignedBuffer;
-use haul_sys::metadata::{self, Place, Times};
-use haul_sys::open::{
-    RenameMode, create_new_at, link_at, open_entry_at, rename_at, reopen_source, unlink_at,
+use haul_storage::{
+    Create, DropRetries, Follow, Metadata, Name, Offload, Offloaded, Part, Remove, Replace, SinkFile,
+    SourceFile, SyncWhat, Times, Timespec, Unset,
 };
-use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{FileKind, Follow, Stat, Timespec, cache, direct, filesystem, process, sparse, transfer};
-use std::ffi::CString;
-use std::fs::{File, TryLockError};
+use haul_sys::buffer::AlignedBuffer;
+use haul_sys::metadata::ACL_ACCESS;
+use haul_sys::{process, sparse};
+use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Maximum number of attempts to create a file whose name a killed repair left behind.
@@ -32,7 +31,7 @@ pub(super) struct Rebuild<'a> {
     pub(super) repair_target: &'a RepairTarget,
     pub(super) name_at: &'a NameAt,
     /// The damaged file; `None` if it is missing.
-    pub(super) old: Option<&'a (OwnedFd, Stat)>,
+    pub(super) old: Option<&'a dyn SourceFile>,
     pub(super) survey: &'a Survey,
     pub(super) sources: &'a Sources,
     pub(super) counters: &'a Counters,
@@ -43,8 +42,8 @@ pub(super) struct Rebuild<'a> {
 /// left.
 struct RepairTemp<'a> {
     name_at: &'a NameAt,
-    name: CString,
-    file: File,
+    name: Name,
+    file: Arc<dyn SinkFile>,
 }
 
 impl Rebuild<'_> {
@@ -55,11 +54,13 @@ impl Rebuild<'_> {
     pub(super) fn run(&self) -> Result<(), LeftReason> {
         let temp =
             RepairTemp::create(self.name_at).map_err(|why| why.or_no_room(self.repair_target.size()))?;
-        let done = self.fill(&temp.file).and_then(|()| {
-            cache::sync_all(&temp.file).map_err(LeftReason::io("write the repaired file"))?;
-            prove(&temp.file, self.repair_target, self.stop)?;
-            self.apply_metadata(&temp.file)?;
-            cache::sync_all(&temp.file).map_err(LeftReason::io("write the repaired file"))?;
+        let file = &*temp.file;
+        let failed = || LeftReason::io("write the repaired file");
+        let done = self.fill(file).and_then(|()| {
+            file.sync(SyncWhat::All).map_err(failed())?;
+            prove(file, self.repair_target, self.stop)?;
+            self.apply_metadata(file)?;
+            file.sync(SyncWhat::All).map_err(failed())?;
             self.put_in_place(&temp)
         });
         match done {
@@ -69,12 +70,15 @@ impl Rebuild<'_> {
     }
 
     /// Writes all bytes: the intact ones from the old file, the others from replicas.
-    fn fill(&self, new: &File) -> Result<(), LeftReason> {
+    fn fill(&self, new: &dyn SinkFile) -> Result<(), LeftReason> {
         let failed = || LeftReason::io("write the repaired file");
-        let is_cloned = self.old.is_some_and(|(old, _)| transfer::clone_file(old, new).is_ok());
-        sparse::set_len(new, self.repair_target.size()).map_err(failed())?;
+        let is_cloned = self.old.is_some_and(|old| {
+            let all = ByteRange::between(0, old.opened().size);
+            matches!(new.offload(old, all, 0, Offload::Share), Ok(Offloaded::Done(_)))
+        });
+        new.set_len(self.repair_target.size()).map_err(failed())?;
         let mut buffer = vec![0; BLOCK_BYTES];
-        if let Some((old, _)) = self.old.filter(|_| !is_cloned) {
+        if let Some(old) = self.old.filter(|_| !is_cloned) {
             for range in &self.survey.kept {
                 self.copy(old, new, *range, &mut buffer)?;
             }
@@ -87,7 +91,7 @@ impl Rebuild<'_> {
                 self.counters.done_bytes(bytes.len() as u64);
                 // A range that was not written reads as zeros already.
                 if is_cloned || !sparse::is_zero(bytes) {
-                    transfer::write_all_at(new, at, bytes)?;
+                    new.write_at(at, bytes)?;
                 }
                 Ok(())
             };
@@ -100,19 +104,23 @@ impl Rebuild<'_> {
         Ok(())
     }
 
-    fn copy(&self, old: &OwnedFd, new: &File, range: ByteRange, buffer: &mut [u8]) -> Result<(), LeftReason> {
+    fn copy(
+        &self,
+        old: &dyn SourceFile,
+        new: &dyn SinkFile,
+        range: ByteRange,
+        buffer: &mut [u8],
+    ) -> Result<(), LeftReason> {
         let mut at = range.start.0;
         while at < range.end.0 {
             self.check_stop()?;
             let want = (buffer.len() as u64).min(range.end.0 - at) as usize;
-            let got = transfer::read_at(old, at, &mut buffer[..want])
-                .map_err(LeftReason::io("read the file again"))?;
+            let got = old.read_at(at, &mut buffer[..want]).map_err(LeftReason::io("read the file again"))?;
             if got < want {
                 return Err(LeftReason::ChangedMeanwhile);
             }
             if !sparse::is_zero(&buffer[..got]) {
-                transfer::write_all_at(new, at, &buffer[..got])
-                    .map_err(LeftReason::io("write the repaired file"))?;
+                new.write_at(at, &buffer[..got]).map_err(LeftReason::io("write the repaired file"))?;
             }
             at += got as u64;
         }
@@ -125,65 +133,98 @@ impl Rebuild<'_> {
 
     /// Sets the owner, attributes, access control list, mode and times: those of the old file, or
     /// the mode and time in the waybill if the file was missing. Takes nothing from a replica.
-    fn apply_metadata(&self, new: &File) -> Result<(), LeftReason> {
+    fn apply_metadata(&self, new: &dyn SinkFile) -> Result<(), LeftReason> {
         let Moment { sec, nsec } = self.repair_target.entry.mtime;
         let mtime = Some(Timespec { sec, nsec });
-        let times = match self.old {
-            Some((old, facts)) => {
-                metadata::set_owner_fd(new, Some(facts.uid), Some(facts.gid))
-                    .map_err(LeftReason::io("set the owner of the repaired file"))?;
-                let (src, dst) = (Place::file(old), Place::file(new));
-                let is_wanted = |name: &std::ffi::CStr| {
-                    let name = name.to_bytes();
-                    !name.starts_with(b"system.posix_acl_")
-                        && !is_of_lustre(name, || filesystem::is_lustre(old))
-                };
-                let failures = metadata::copy_xattrs(src, dst, is_wanted)
-                    .map_err(LeftReason::io("read the extended attributes"))?;
-                if let Some(failure) = failures.into_iter().next() {
-                    return Err(LeftReason::Attribute(failure.to_string()));
+        let metadata = match self.old {
+            Some(old) => {
+                let mut attributes = attributes_of(old)?;
+                let cannot = |act: &str, error| LeftReason::Attribute(format!("cannot {act}: {error}"));
+                let list = old.attribute(ACL_ACCESS);
+                match list.map_err(|error| cannot("read the access control list", error))? {
+                    Some(list) => attributes.push((ACL_ACCESS.to_owned(), list)),
+                    // The directory may have given a list to the new file.
+                    None => new
+                        .remove_attribute(ACL_ACCESS)
+                        .map(drop)
+                        .map_err(|error| cannot("set the access control list", error))?,
                 }
-                metadata::copy_acl(src, dst, FileKind::Regular, facts.mode)
-                    .map_err(|error| LeftReason::Attribute(error.to_string()))?;
-                Times { atime: Some(facts.atime), mtime }
+                let facts = old.opened();
+                Metadata {
+                    user: Some(facts.uid),
+                    group: Some(facts.gid),
+                    attributes: attributes.into(),
+                    mode: Some(facts.mode),
+                    times: Times { atime: Some(facts.atime), mtime },
+                }
             }
-            None => {
-                // The waybill has no owner, and a setuid program must not run as the user who
-                // repaired it.
-                let mode = self.repair_target.entry.mode & 0o1777;
-                metadata::set_mode_fd(new, mode).map_err(LeftReason::io("set the mode of the new file"))?;
-                Times { atime: None, mtime }
-            }
+            // The waybill has no owner, and a setuid program must not run as the user who repaired
+            // it.
+            None => Metadata {
+                mode: Some(self.repair_target.entry.mode & 0o1777),
+                times: Times { atime: None, mtime },
+                ..Metadata::default()
+            },
         };
-        metadata::set_times_fd(new, times).map_err(LeftReason::io("set the times of the repaired file"))
+        new.finish(self.repair_target.size(), &metadata).map_err(|unset| self.reason_of(unset))
+    }
+
+    /// Returns the reason for metadata that could not be set.
+    fn reason_of(&self, Unset { part, error }: Unset) -> LeftReason {
+        let action = match part {
+            Part::Length | Part::Bytes => "write the repaired file",
+            Part::Owner => "set the owner of the repaired file",
+            Part::Mode if self.old.is_none() => "set the mode of the new file",
+            Part::Mode => return LeftReason::Attribute(format!("cannot set the mode: {error}")),
+            Part::Attribute(name) if *name == *ACL_ACCESS => {
+                return LeftReason::Attribute(format!("cannot set the access control list: {error}"));
+            }
+            Part::Attribute(name) => return uncopied(&name, &error),
+            Part::Times => "set the times of the repaired file",
+        };
+        LeftReason::io(action)(error)
     }
 
     /// Renames the file if the name still refers to the file that was examined.
     fn put_in_place(&self, temp: &RepairTemp<'_>) -> Result<(), LeftReason> {
         self.check_stop()?;
-        let (place, name) = (&self.name_at.place, self.name_at.name.as_c_str());
-        let now = stat_at(place, name, Follow::No);
-        let mode = match (self.old, now) {
-            (Some((_, then)), Ok(now)) => {
-                if !is_unchanged(&now, then) {
-                    return Err(LeftReason::ChangedMeanwhile);
-                }
-                RenameMode::Replace
-            }
-            (None, Err(error)) if error.kind() == io::ErrorKind::NotFound => RenameMode::NoReplace,
+        let replace = match (self.old, self.name_at.stat()) {
+            (Some(then), Ok(now)) if is_unchanged(&now, then) => Replace::Yes,
+            (None, Err(error)) if error.kind() == io::ErrorKind::NotFound => Replace::No,
             _ => return Err(LeftReason::ChangedMeanwhile),
         };
         temp.check_name()?;
-        let rename = |mode| rename_at(place, temp.name.as_c_str(), place, name, mode);
-        let renamed = match rename(mode) {
-            // The file system does not support this flag; a moment ago the name did not exist.
-            Err(error) if mode == RenameMode::NoReplace && error.kind() == io::ErrorKind::InvalidInput => {
-                rename(RenameMode::Replace)
+        let dir = &*self.name_at.dir;
+        let rename = |replace| dir.rename(&temp.name, dir, &self.name_at.name, replace);
+        let renamed = match rename(replace) {
+            // The storage cannot guarantee this; a moment ago the name did not exist.
+            Err(error) if replace == Replace::No && error.kind() == io::ErrorKind::InvalidInput => {
+                rename(Replace::Yes)
             }
             other => other,
         };
         renamed.map_err(LeftReason::io("rename the repaired file"))
     }
+}
+
+/// Returns the attributes of a file that its repaired copy gets, without its access control list.
+fn attributes_of(old: &dyn SourceFile) -> Result<Vec<(CString, Vec<u8>)>, LeftReason> {
+    let mut attributes = Vec::new();
+    for name in old.attributes().map_err(LeftReason::io("read the extended attributes"))? {
+        let bytes = name.to_bytes();
+        let is_list = bytes.starts_with(b"system.posix_acl_");
+        if is_list || is_of_lustre(bytes, || old.device().capabilities.is_lustre) {
+            continue;
+        }
+        if let Some(value) = old.attribute(&name).map_err(|error| uncopied(&name, &error))? {
+            attributes.push((name, value));
+        }
+    }
+    Ok(attributes)
+}
+
+fn uncopied(name: &CStr, error: &io::Error) -> LeftReason {
+    LeftReason::Attribute(format!("cannot copy attribute {name:?}: {error}"))
 }
 
 impl<'a> RepairTemp<'a> {
@@ -192,14 +233,16 @@ impl<'a> RepairTemp<'a> {
         let failed = || LeftReason::io("create a temporary file");
         let name = temp_name(name_at)?;
         for _ in 0..ATTEMPTS {
-            match create_new_at(&name_at.place, name.as_c_str(), 0o600) {
-                Ok(fd) => {
-                    let file = File::from(fd);
-                    file.try_lock().map_err(|error| match error {
-                        TryLockError::Error(error) => failed()(error),
-                        TryLockError::WouldBlock => LeftReason::Busy,
-                    })?;
-                    return Ok(RepairTemp { name_at, name, file });
+            match name_at.dir.sink(&name, Create::New { mode: 0o600 }) {
+                Ok(file) => {
+                    let temp = RepairTemp { name_at, name, file };
+                    return match temp.file.lock() {
+                        Ok(true) => Ok(temp),
+                        Ok(false) => Err(temp.discard(failed()(io::ErrorKind::Unsupported.into()))),
+                        // Another repair takes it for one that a killed repair left.
+                        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Err(LeftReason::Busy),
+                        Err(error) => Err(temp.discard(failed()(error))),
+                    };
                 }
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => remove_stale(name_at, &name)?,
                 Err(error) => return Err(failed()(error)),
@@ -210,8 +253,8 @@ impl<'a> RepairTemp<'a> {
 
     /// Checks that the name still refers to the file: another repair has not removed it as stale.
     fn check_name(&self) -> Result<(), LeftReason> {
-        let ours = stat_fd(&self.file).map_err(LeftReason::io("check the repaired file"))?;
-        match stat_at(&self.name_at.place, self.name.as_c_str(), Follow::No) {
+        let ours = self.file.stat().map_err(LeftReason::io("check the repaired file"))?;
+        match self.name_at.dir.stat_at(&self.name, Follow::No) {
             Ok(found) if found.is_same_file(&ours) => Ok(()),
             _ => Err(LeftReason::Busy),
         }
@@ -220,7 +263,7 @@ impl<'a> RepairTemp<'a> {
     /// Removes the file. A failure is ignored, because the first error is more important.
     fn discard(self, why: LeftReason) -> LeftReason {
         if self.check_name().is_ok() {
-            let _ = unlink_at(&self.name_at.place, self.name.as_c_str());
+            let _ = self.name_at.dir.remove(&self.name, Remove::File);
         }
         why
     }
@@ -233,50 +276,60 @@ impl<'a> RepairTemp<'a> {
 pub(super) fn link_over(file: &NameAt, name: &NameAt) -> Result<(), LeftReason> {
     let temp = temp_name(name)?;
     remove_stale(name, &temp)?;
-    let (place, temp) = (&name.place, temp.as_c_str());
-    let linked = link_at(&file.place, file.name.as_c_str(), place, temp, Follow::No);
-    let renamed = linked.and_then(|()| {
-        let renamed = rename_at(place, temp, place, name.name.as_c_str(), RenameMode::Replace);
+    let dir = &*name.dir;
+    let renamed = file.dir.link(&file.name, dir, &temp).and_then(|()| {
+        let renamed = dir.rename(&temp, dir, &name.name, Replace::Yes);
         // The first failure counts.
-        renamed.inspect_err(|_| drop(unlink_at(place, temp)))
+        renamed.inspect_err(|_| drop(dir.remove(&temp, Remove::File)))
     });
     renamed.map_err(LeftReason::io("create a hard link to the repaired file"))?;
     name.sync()
 }
 
 /// Returns the name of a file that is made beside another.
-fn temp_name(name_at: &NameAt) -> Result<CString, LeftReason> {
+fn temp_name(name_at: &NameAt) -> Result<Name, LeftReason> {
     let digest = haul_digest::digest(haul_digest::Algorithm::Xxh64, name_at.name.as_bytes());
-    let name = CString::new(format!(".haul-repair-{digest}"));
-    name.map_err(|error| LeftReason::io("create a temporary file")(error.into()))
+    let failed = || LeftReason::io("create a temporary file")(io::ErrorKind::InvalidFilename.into());
+    Name::new(format!(".haul-repair-{digest}")).ok_or_else(failed)
 }
 
 /// Removes a regular file of this user that no repair holds.
-fn remove_stale(name_at: &NameAt, name: &CString) -> Result<(), LeftReason> {
-    let file = match open_entry_at(&name_at.place, name.as_c_str()) {
-        Ok(fd) => File::from(fd),
+fn remove_stale(name_at: &NameAt, name: &Name) -> Result<(), LeftReason> {
+    let failed = || LeftReason::io("check the temporary file of an earlier repair");
+    let file = match name_at.dir.source(name, Follow::No) {
+        Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(LeftReason::io("check the temporary file of an earlier repair")(error)),
+        // Not a regular file.
+        Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(LeftReason::Busy),
+        Err(error) => return Err(failed()(error)),
     };
-    let facts = stat_fd(&file).map_err(LeftReason::io("check the temporary file of an earlier repair"))?;
-    let is_ours = facts.kind == FileKind::Regular && facts.uid == process::effective_user();
+    let user = process::effective_user();
     // A repair that was killed in its last steps may have changed the owner and other metadata
     // already.
-    if file.try_lock().is_err() || !(is_ours || process::effective_user() == 0) {
+    let is_ours = file.opened().uid == user || user == 0;
+    if !matches!(file.lock(), Ok(true)) || !is_ours {
         return Err(LeftReason::Busy);
     }
-    unlink_at(&name_at.place, name.as_c_str())
+    name_at
+        .dir
+        .remove(name, Remove::File)
         .map_err(LeftReason::io("remove the temporary file of an earlier repair"))
 }
 
 /// Reads the repaired file again, past the page cache, and compares it with all recorded digests of
 /// its contents.
-pub(super) fn prove(new: &File, repair_target: &RepairTarget, stop: &AtomicBool) -> Result<(), LeftReason> {
+pub(super) fn prove(
+    new: &dyn SinkFile,
+    repair_target: &RepairTarget,
+    stop: &AtomicBool,
+) -> Result<(), LeftReason> {
     let failed = || LeftReason::io("read back the repaired file");
     let size = repair_target.size();
-    cache::drop_range(new, ByteRange::between(0, size)).map_err(failed())?;
-    let file = reopen_source(new, false).map_err(failed())?;
-    let alignment = if size > 0 { direct::probe_read(&file).map_err(failed())? } else { None };
+    let file = new.reader().map_err(failed())?;
+    file.evict(ByteRange::between(0, size), DropRetries::None).map_err(failed())?;
+    if size > 0 {
+        file.set_direct(true).map_err(failed())?;
+    }
     let mut buffer = AlignedBuffer::new(BLOCK_BYTES).map_err(failed())?;
     let mut wholes: Vec<Hasher> =
         repair_target.digests().iter().map(|digest| Hasher::new(digest.algorithm())).collect();
@@ -287,11 +340,7 @@ pub(super) fn prove(new: &File, repair_target: &RepairTarget, stop: &AtomicBool)
         if stop.load(Ordering::Relaxed) {
             return Err(LeftReason::Stopped);
         }
-        let read = match alignment {
-            Some(alignment) => direct::read_at(&file, at, &mut buffer, alignment),
-            None => transfer::read_at(&file, at, &mut buffer),
-        };
-        let got = (read.map_err(failed())? as u64).min(size - at);
+        let got = (file.read_at(at, &mut buffer).map_err(failed())? as u64).min(size - at);
         if got == 0 {
             return Err(LeftReason::StillWrong(ByteRange::between(at, size)));
         }

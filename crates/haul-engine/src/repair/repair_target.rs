@@ -8,6 +8,8 @@ use haul_log::waybill::{
 use haul_model::{ByteRange, ObjectIndex};
 use std::collections::HashMap;
 use std::io::BufRead;
+#[cfg(test)]
+use {haul_log::waybill::Moment, haul_log::waybill::RelPath};
 
 /// Maximum number of leaf lines kept for one file: 2^18 digests of 66 bytes take 17 MiB.
 const LEAF_RUNS_MAX: u64 = (1 << 18) / LEAVES_PER_LINE;
@@ -40,6 +42,17 @@ pub(super) enum PieceHasher {
 }
 
 impl RepairTarget {
+    /// Returns a file whose only digest is BLAKE3 of all its bytes.
+    #[cfg(test)]
+    pub(super) fn of_bytes(path: &[u8], bytes: &[u8], mode: u32, mtime: Moment) -> RepairTarget {
+        let digests = vec![haul_digest::digest(Algorithm::Blake3, bytes)];
+        let size = bytes.len() as u64;
+        let kind = Kind::File(Content { size, digests, way: None, level: None, objects: None });
+        let path = RelPath::new(path).expect("a relative path");
+        let entry = Entry { path, kind, mode, mtime };
+        RepairTarget { entry, objects: Vec::new(), leaves: Vec::new() }
+    }
+
     /// Returns one piece for each object, covering the file in order. If objects have no digests of
     /// their own, returns the whole file as one piece; without any digest, returns no pieces.
     ///

@@ -9,11 +9,10 @@ use super::places::NameAt;
 use super::rounds::Wanted;
 use super::{LeftReason, Repair, rebuild};
 use haul_log::waybill::{Entry, Kind, ReadError, Reader, Record, RelPath};
-use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{Follow, Stat};
+use haul_storage::{Dir, Stat};
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Entries that refer to the file of a wanted name, by device and inode.
 pub(super) type Shared = HashMap<(u64, u64), Vec<Entry>>;
@@ -25,7 +24,7 @@ pub(super) type Shared = HashMap<(u64, u64), Vec<Entry>>;
 /// Returns an error if the waybill can no longer be read.
 pub(super) fn find<R: BufRead>(
     reader: Reader<R>,
-    root: &OwnedFd,
+    root: &Arc<dyn Dir>,
     wanted: &Wanted,
 ) -> Result<Shared, ReadError> {
     let paths = wanted.keys().filter_map(|path| RelPath::new(path).ok());
@@ -48,8 +47,8 @@ pub(super) fn find<R: BufRead>(
 }
 
 /// Returns the device and inode of the file at a path; `None` if it is not a regular file.
-fn identity(root: &OwnedFd, path: &RelPath) -> Option<(u64, u64)> {
-    NameAt::of(root, path).and_then(|name_at| name_at.open()).ok().map(|(_, facts)| facts.identity())
+fn identity(root: &Arc<dyn Dir>, path: &RelPath) -> Option<(u64, u64)> {
+    NameAt::of(root, path).and_then(|name_at| name_at.open()).ok().map(|file| file.opened().identity())
 }
 
 impl Repair<'_> {
@@ -68,8 +67,7 @@ impl Repair<'_> {
         let is_further = |other: &&Entry| matches!(&other.kind, Kind::Same { first } if *first == entry.path);
         for other in entries.iter().filter(is_further) {
             let there = NameAt::of(self.root, &other.path).map_err(LeftReason::place)?;
-            let found = stat_at(&there.place, there.name.as_c_str(), Follow::No);
-            if found.is_ok_and(|found| found.identity() == old.identity()) {
+            if there.stat().is_ok_and(|found| found.identity() == old.identity()) {
                 rebuild::link_over(name_at, &there)?;
             }
         }
@@ -96,13 +94,11 @@ impl Repair<'_> {
             }
             // The other name may refer to another file after a repair.
             let Ok(there) = NameAt::of(self.root, &other.path) else { continue };
-            let is_here = |there: &NameAt| stat_at(&there.place, there.name.as_c_str(), Follow::No);
-            if !is_here(&there).is_ok_and(|found| found.identity() == file.identity()) {
+            if !there.stat().is_ok_and(|found| found.identity() == file.identity()) {
                 continue;
             }
-            let [here, there_place] =
-                [&name_at.place, &there.place].map(|place| stat_fd(place).map(|found| found.identity()));
-            if name_at.name == there.name && matches!((here, there_place), (Ok(a), Ok(b)) if a == b) {
+            let dirs = [&name_at.dir, &there.dir].map(|dir| dir.stat().map(|found| found.identity()));
+            if name_at.name == there.name && matches!(dirs, [Ok(a), Ok(b)] if a == b) {
                 return Err(LeftReason::OneName(other.path.clone()));
             }
             is_another = true;

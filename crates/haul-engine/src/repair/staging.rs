@@ -3,8 +3,9 @@
 //! trusted, and therefore not synced.
 
 use super::places::Replica;
+use haul_storage::local;
 use haul_sys::beneath::open_root;
-use haul_sys::dir::{DirReader, open_dir_at, open_place_at, read_dir};
+use haul_sys::dir::{DirReader, open_dir_at, read_dir};
 use haul_sys::open::{create_new_at, mkdir_at, open_entry_at, rmdir_at, unlink_at};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, process, transfer};
@@ -82,8 +83,9 @@ impl Staging {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
             made => made.map(|()| false)?,
         };
-        let replica = Replica::fetched(open_place_at(&self.dir, name.as_str(), Follow::No)?);
-        Ok(StagedPlace { path: self.way().join(name).into_os_string(), replica, was_there })
+        let path = self.way().join(name);
+        let replica = Replica::fetched(local::open(&path, Follow::No)?);
+        Ok(StagedPlace { path: path.into_os_string(), replica, was_there })
     }
 
     /// Removes the directory with all its contents. The marker is removed last, so that remaining

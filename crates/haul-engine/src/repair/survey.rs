@@ -1,14 +1,14 @@
 //! Survey of a file: its damaged pieces, and the replicas that have them intact.
 
-use super::places::Replica;
+use super::places::{Replica, is_length_certain};
 use super::repair_target::{Piece, RepairTarget};
 use super::{LeftReason, RepairedRange};
 use crate::sum::BLOCK_BYTES;
 use haul_digest::Algorithm;
 use haul_model::ByteRange;
-use haul_sys::{Stat, cache, filesystem, transfer};
+use haul_storage::{DropRetries, SourceFile};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Result of a survey: actions for a file.
@@ -26,7 +26,7 @@ pub(super) struct Survey {
 
 /// Files of the replicas at one path, each opened once.
 pub(super) struct Sources {
-    files: Vec<Option<(OwnedFd, Stat)>>,
+    files: Vec<Option<Arc<dyn SourceFile>>>,
     /// First read error of each replica.
     unread: Vec<Option<io::Error>>,
     /// True for each available replica without such a file.
@@ -68,11 +68,11 @@ impl Sources {
     fn find(&mut self, piece: Piece, buffer: &mut [u8], stop: &AtomicBool) -> Option<usize> {
         let order = std::iter::once(self.last).chain((0..self.files.len()).filter(|&at| at != self.last));
         for at in order {
-            let Some(Some((file, facts))) = self.files.get(at) else { continue };
-            if facts.size < piece.range.end.0 && filesystem::is_length_certain(file, facts.size) {
+            let Some(Some(file)) = self.files.get(at) else { continue };
+            if file.opened().size < piece.range.end.0 && is_length_certain(&**file) {
                 continue;
             }
-            match holds(file, piece, buffer, unless_stopped(stop)) {
+            match holds(&**file, piece, buffer, unless_stopped(stop)) {
                 _ if stop.load(Ordering::Relaxed) => return None,
                 Ok(true) => {
                     self.last = at;
@@ -88,8 +88,8 @@ impl Sources {
     }
 
     /// Returns the file of one replica.
-    pub(super) fn file(&self, replica: usize) -> Option<&OwnedFd> {
-        self.files.get(replica)?.as_ref().map(|(file, _)| file)
+    pub(super) fn file(&self, replica: usize) -> Option<&dyn SourceFile> {
+        self.files.get(replica)?.as_deref()
     }
 }
 
@@ -100,7 +100,7 @@ impl Sources {
 /// Returns [`LeftReason::Stopped`] if the repair was stopped.
 pub(super) fn survey(
     repair_target: &RepairTarget,
-    old: Option<&(OwnedFd, Stat)>,
+    old: Option<&dyn SourceFile>,
     suspect: &[ByteRange],
     sources: &mut Sources,
     stop: &AtomicBool,
@@ -118,8 +118,8 @@ pub(super) fn survey(
                 return Err(LeftReason::Stopped);
             }
             // Unreadable bytes count as lost; a replica may have them.
-            let is_right = |(file, facts): &(OwnedFd, Stat)| {
-                let reaches = facts.size >= piece.range.end.0;
+            let is_right = |file: &dyn SourceFile| {
+                let reaches = file.opened().size >= piece.range.end.0;
                 reaches && holds_on_device(file, piece, &mut buffer, stop).unwrap_or(false)
             };
             if old.is_some_and(is_right) {
@@ -164,7 +164,7 @@ impl Survey {
 /// Reads a piece and passes its blocks to `take`. Returns true if the bytes match the digest, and
 /// false if the file ends before them.
 pub(super) fn holds(
-    file: &OwnedFd,
+    file: &dyn SourceFile,
     piece: Piece,
     buffer: &mut [u8],
     mut take: impl FnMut(u64, &[u8]) -> io::Result<()>,
@@ -173,7 +173,7 @@ pub(super) fn holds(
     let mut at = piece.range.start.0;
     while at < piece.range.end.0 {
         let want = (buffer.len() as u64).min(piece.range.end.0 - at) as usize;
-        let got = transfer::read_at(file, at, &mut buffer[..want])?;
+        let got = file.read_at(at, &mut buffer[..want])?;
         if got < want {
             return Ok(false);
         }
@@ -186,9 +186,16 @@ pub(super) fn holds(
 
 /// Same as [`holds`], but drops the bytes from the page cache first: the cache may still hold bytes
 /// that the device lost.
-fn holds_on_device(file: &OwnedFd, piece: Piece, buffer: &mut [u8], stop: &AtomicBool) -> io::Result<bool> {
-    // If the cache keeps the bytes, check what every other reader sees.
-    let _ = cache::drop_range(file, piece.range);
+fn holds_on_device(
+    file: &dyn SourceFile,
+    piece: Piece,
+    buffer: &mut [u8],
+    stop: &AtomicBool,
+) -> io::Result<bool> {
+    // An open file reports an earlier write error once, and keeps its pages then. If the cache
+    // keeps the bytes in the end, check what every other reader sees.
+    let evict = || file.evict(piece.range, DropRetries::None);
+    let _ = evict().or_else(|_| evict());
     holds(file, piece, buffer, unless_stopped(stop))
 }
 

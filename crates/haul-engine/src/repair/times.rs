@@ -4,10 +4,7 @@
 use super::places::{NameAt, split};
 use super::{Done, Outcome, Repair, RepairError, RepairObserver};
 use haul_log::waybill::{Kind, Record};
-use haul_sys::metadata::{self, Times};
-use haul_sys::open::hold_at;
-use haul_sys::stat::stat_fd;
-use haul_sys::{FileKind, Timespec};
+use haul_storage::{FileKind, Times, Timespec};
 
 impl Repair<'_> {
     /// Records the directory of a name that the repair created or replaced. In a dry run, records a
@@ -39,11 +36,10 @@ impl Repair<'_> {
             let mtime = Timespec { sec: entry.mtime.sec, nsec: entry.mtime.nsec };
             let times = Times { atime: None, mtime: Some(mtime) };
             let set = NameAt::of(self.root, &entry.path).and_then(|name_at| {
-                let (place, name) = (&name_at.place, name_at.name.as_c_str());
                 // A link in the place of a directory is not what the waybill means.
-                let held = hold_at(place, name)?;
-                match stat_fd(&held)?.kind {
-                    FileKind::Directory => metadata::set_times_fd(&held, times),
+                let held = name_at.dir.hold(&name_at.name)?;
+                match held.stat()?.kind {
+                    FileKind::Directory => held.set_times(times),
                     _ => Ok(()),
                 }
             });

@@ -1,6 +1,6 @@
 //! Recovery of an interrupted in-place repair: the repair is finished or undone.
 
-use super::{JournalFile, Privileges, RepairIo, current_bytes, finish, roll_back};
+use super::{InPlaceFile, JournalFile, Privileges, current_bytes, finish, roll_back};
 use crate::repair::{JournalDistrust, LeftReason, Recovered};
 use haul_log::journal::{CHUNK_BYTES_MAX, Chunk, ChunkState, Head, JournalFlaw, Reader};
 use std::io;
@@ -30,49 +30,49 @@ pub(in crate::repair) enum Recovery {
 ///
 /// # Errors
 /// Returns a [`LeftReason`]. The journal stays, with everything that the next call needs.
-pub(in crate::repair) fn recover<G: RepairIo>(repair_io: &G) -> Result<Recovery, LeftReason> {
-    let distrusted = |why| Ok(Recovery::Distrusted { why, aside: repair_io.set_aside() });
-    let input = match repair_io.journal().map_err(|error| LeftReason::Journal(error.into()))? {
+pub(in crate::repair) fn recover(file: &mut InPlaceFile<'_>) -> Result<Recovery, LeftReason> {
+    let distrusted = |file: &InPlaceFile<'_>, why| Ok(Recovery::Distrusted { why, aside: file.set_aside() });
+    let input = match file.journal().map_err(|error| LeftReason::Journal(error.into()))? {
         JournalFile::Missing => {
-            repair_io.remove_journal().map_err(LeftReason::io("remove an incomplete journal"))?;
+            file.remove_journal().map_err(LeftReason::io("remove an incomplete journal"))?;
             return Ok(Recovery::None);
         }
-        JournalFile::Foreign => return distrusted(JournalDistrust::Foreign),
+        JournalFile::Foreign => return distrusted(file, JournalDistrust::Foreign),
         JournalFile::Own(input) => input,
     };
-    let Some(key) = repair_io.key() else { return distrusted(JournalDistrust::NoKey) };
+    let Some(key) = file.key() else { return distrusted(file, JournalDistrust::NoKey) };
     let reader = match Reader::new(input, key) {
         Err(JournalFlaw::Io(error)) => return Err(LeftReason::Journal(error.into())),
-        Err(flaw) => return distrusted(JournalDistrust::Flaw(flaw)),
+        Err(flaw) => return distrusted(file, JournalDistrust::Flaw(flaw)),
         Ok(reader) => reader,
     };
     let head = reader.head().clone();
-    if !repair_io.is_for(&head) {
-        return distrusted(JournalDistrust::OtherFile);
+    if !file.is_for(&head) {
+        return distrusted(file, JournalDistrust::OtherFile);
     }
-    let size = repair_io.size().map_err(LeftReason::io("check the file"))?;
+    let size = file.size().map_err(LeftReason::io("check the file"))?;
     let (before, after) = (head.before.size, head.after.size);
     let is_size_known = (before.min(after)..=before.max(after)).contains(&size);
-    let privileges = repair_io.privileges_after(&head).map_err(LeftReason::io("check the file"))?;
+    let privileges = file.privileges_after(&head).map_err(LeftReason::io("check the file"))?;
     let has_lost_capability = privileges.has_lost_capability;
     let done = |became| Ok(Recovery::Done { became, has_lost_capability });
-    let is_new = match all_new(repair_io, reader)? {
-        Err(flaw) => return distrusted(JournalDistrust::Flaw(flaw)),
+    let is_new = match all_new(file, reader)? {
+        Err(flaw) => return distrusted(file, JournalDistrust::Flaw(flaw)),
         Ok(_) if !is_size_known => return Err(LeftReason::Foreign),
         Ok(is_new) => is_new,
     };
-    if is_new && finish_what_is_done(repair_io, &head, &privileges)? {
-        repair_io.remove_journal().map_err(LeftReason::io("remove the journal of the finished repair"))?;
+    if is_new && finish_what_is_done(file, &head, &privileges)? {
+        file.remove_journal().map_err(LeftReason::io("remove the journal of the finished repair"))?;
         return done(Recovered::Finished);
     }
-    roll_back(repair_io, &head, &privileges)?;
+    roll_back(file, &head, &privileges)?;
     done(Recovered::Undone)
 }
 
 /// Returns true if the file has all new bytes, or the flaw of a journal that is not authentic.
 /// Reads the whole journal before the caller acts on it.
-fn all_new<G: RepairIo>(
-    repair_io: &G,
+fn all_new(
+    file: &InPlaceFile<'_>,
     chunks: impl Iterator<Item = Result<Chunk, JournalFlaw>>,
 ) -> Result<Result<bool, JournalFlaw>, LeftReason> {
     let mut buffer = vec![0; CHUNK_BYTES_MAX];
@@ -83,7 +83,7 @@ fn all_new<G: RepairIo>(
             Err(flaw) => return Ok(Err(flaw)),
             Ok(chunk) => chunk,
         };
-        match chunk.state(current_bytes(repair_io, &chunk, &mut buffer)?) {
+        match chunk.state(current_bytes(file, &chunk, &mut buffer)?) {
             ChunkState::New => {}
             ChunkState::Old | ChunkState::Mixed => is_new = false,
             ChunkState::Foreign => is_foreign = true,
@@ -93,12 +93,12 @@ fn all_new<G: RepairIo>(
 }
 
 /// Syncs and verifies the written bytes; returns false if that fails.
-fn finish_what_is_done<G: RepairIo>(
-    repair_io: &G,
+fn finish_what_is_done(
+    file: &InPlaceFile<'_>,
     head: &Head,
     privileges: &Privileges,
 ) -> Result<bool, LeftReason> {
-    match finish(repair_io, head, privileges) {
+    match finish(file, head, privileges) {
         Ok(()) => Ok(true),
         Err(LeftReason::Stopped) => Err(LeftReason::Stopped),
         // The device returns other bytes than the read before, or another part of the file is

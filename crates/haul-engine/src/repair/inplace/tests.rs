@@ -1,29 +1,41 @@
-//! Tests on a simulated machine that loses power or the process at any step, chosen by a seed.
+//! Tests on a storage in memory that loses power or the process at any call, chosen by a seed.
 //! After the next run the file is unchanged or complete.
 
 use super::recover::recover as search;
-use super::{JournalFile, Privileges, Recovery, RepairIo, ReplacementSource, Take, mend};
+use super::{InPlaceFile, Recovery, ReplacementSource, Take, mend};
+use crate::repair::places::NameAt;
+use crate::repair::repair_target::RepairTarget;
 use crate::repair::{LeftReason, Recovered};
 use haul_digest::DigestKey;
 use haul_lab::random::Random;
-use haul_log::journal::{CHUNK_BYTES_MAX, Head, SECTOR_BYTES, Shape};
+use haul_log::journal::{CHUNK_BYTES_MAX, SECTOR_BYTES};
 use haul_log::waybill::Moment;
 use haul_model::ByteRange;
+use haul_storage::memory::{Call, MemoryStorage};
+use haul_storage::{
+    Create, Follow, Metadata, Missing, Name, Remove, SinkFile, SourceFile, SyncWhat, Times, Timespec,
+};
 use proptest::prelude::*;
-use std::cell::{Cell, RefCell};
-use std::io::{self, Cursor, Write};
-use std::rc::Rc;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-/// State of a file that can be lost.
+/// User who repairs: a write takes setuid from a program, as root's does not.
+const USER: u32 = 1000;
+
+/// Mode of the file.
+const MODE: u32 = 0o4755;
+
+/// `errno` of a full device.
+const ENOSPC: i32 = 28;
+
+/// State of the file.
 #[derive(Clone, Debug, PartialEq)]
 struct File {
     bytes: Vec<u8>,
     mode: u32,
     mtime: i64,
 }
-
-/// Existence of a draft, and existence of a journal.
-type Names = (bool, bool);
 
 /// Event that stops the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,248 +46,89 @@ enum End {
     Power,
 }
 
-struct World {
-    random: Random,
-    /// Steps until the stop.
-    fuel: usize,
-    steps: usize,
-    file: File,
-    durable: File,
-    /// The only journal or draft: written bytes, and the durable part of them.
-    log: (Vec<u8>, Option<Vec<u8>>),
-    names: Names,
-    /// Directory states that a power failure may leave; the durable one is first.
-    name_states: Vec<Names>,
-    expected: Vec<u8>,
-    /// Number of the write that fails, counted from 0.
-    full_at: Option<usize>,
-    writes: usize,
-    /// Offset of a byte of which each write flips a bit.
-    lies_at: Option<usize>,
-    /// Number of journals that were set aside.
-    set_aside: usize,
-}
-
-/// World with shared mutable access, and its key.
-#[derive(Clone)]
-struct Sim(Rc<RefCell<World>>, DigestKey);
-
-fn recover(sim: &Sim) -> Result<Option<Recovered>, LeftReason> {
-    match search(sim)? {
-        Recovery::None => Ok(None),
-        Recovery::Done { became, .. } => Ok(Some(became)),
-        Recovery::Distrusted { why, .. } => panic!("an own journal is trusted: {why}"),
+impl End {
+    /// Returns the storage after the event.
+    fn of(self, storage: &MemoryStorage, seed: u64) -> MemoryStorage {
+        match self {
+            End::Kill => storage.after_kill(),
+            End::Power => storage.after_power_cut(seed),
+        }
     }
 }
 
-impl World {
-    fn step(&mut self) -> io::Result<()> {
-        if self.fuel == 0 {
-            return Err(io::Error::other("the end"));
-        }
-        self.fuel -= 1;
-        self.steps += 1;
-        Ok(())
-    }
-
-    fn rename(&mut self, names: Names) {
-        self.names = names;
-        self.name_states.push(names);
-    }
-
-    fn sync_names(&mut self) {
-        self.name_states = vec![self.names];
-    }
-
-    /// Restarts the machine after a stop.
-    fn restart(&mut self, end: End) {
-        self.fuel = usize::MAX;
-        if end == End::Kill {
-            return;
-        }
-        let now = self.file.clone();
-        let was = self.durable.clone();
-        let coin = |random: &mut Random| random.below(2) == 0;
-        let random = &mut self.random;
-        let len = if coin(random) { now.bytes.len() } else { was.bytes.len() };
-        let mut bytes = vec![0; len];
-        for (number, sector) in bytes.chunks_mut(SECTOR_BYTES).enumerate() {
-            let from = if coin(random) { &now.bytes } else { &was.bytes };
-            let rest = from.get(number * SECTOR_BYTES..).unwrap_or_default();
-            let taken = rest.len().min(sector.len());
-            sector[..taken].copy_from_slice(&rest[..taken]);
-        }
-        let facts = if coin(random) { &now } else { &was };
-        self.file = File { bytes, ..facts.clone() };
-        self.durable = self.file.clone();
-        let index = random.index(self.name_states.len());
-        self.names = self.name_states[index];
-        self.name_states = vec![self.names];
-        let lost = |random: &mut Random, mut bytes: Vec<u8>| {
-            bytes.truncate(random.index(bytes.len() + 1));
-            bytes.chunks_mut(SECTOR_BYTES).filter(|_| coin(random)).for_each(|sector| sector.fill(0));
-            bytes
-        };
-        let kept = self.log.1.clone().unwrap_or_else(|| lost(random, self.log.0.clone()));
-        self.log = (kept.clone(), Some(kept));
-    }
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
 }
 
-impl Write for Sim {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut world = self.0.borrow_mut();
-        world.step()?;
-        world.log.0.extend(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+/// Returns the name of the journal of the file that is repaired.
+fn journal() -> String {
+    super::file::journal_names(&name("f")).unwrap()[0].to_string()
 }
 
-impl RepairIo for Sim {
-    type Draft = Sim;
+fn key() -> DigestKey {
+    DigestKey::of_journals(&[1; 32])
+}
 
-    fn is_for(&self, head: &Head) -> bool {
-        head.inode == 7
-    }
+fn source(storage: &MemoryStorage, text: &str) -> Arc<dyn SourceFile> {
+    storage.root().source(&name(text), Follow::No).unwrap()
+}
 
-    fn size(&self) -> io::Result<u64> {
-        Ok(self.0.borrow().file.bytes.len() as u64)
-    }
+/// Returns all bytes of a file.
+fn bytes_of(storage: &MemoryStorage, text: &str) -> Vec<u8> {
+    let file = source(storage, text);
+    let mut bytes = vec![0; file.opened().size as usize];
+    assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());
+    bytes
+}
 
-    fn read(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
-        let world = self.0.borrow();
-        let rest = world.file.bytes.get(at as usize..).unwrap_or_default();
-        let len = rest.len().min(buffer.len());
-        buffer[..len].copy_from_slice(&rest[..len]);
-        Ok(len)
-    }
+/// Returns the file that is repaired.
+fn file(storage: &MemoryStorage) -> File {
+    let found = *source(storage, "f").opened();
+    File { bytes: bytes_of(storage, "f"), mode: found.mode, mtime: found.mtime.sec }
+}
 
-    fn reserve(&self, _: ByteRange) -> io::Result<()> {
-        let mut world = self.0.borrow_mut();
-        world.step()?;
-        world.file.mtime = 1_000_000;
-        Ok(())
-    }
+/// Returns the names beside the file, sorted.
+fn others(storage: &MemoryStorage) -> Vec<String> {
+    let mut entries = Vec::new();
+    storage.root().list().unwrap().next(100, &mut entries).unwrap();
+    let mut names: Vec<_> = entries.iter().map(|entry| entry.name.to_string()).collect();
+    names.retain(|name| name != "f");
+    names.sort();
+    names
+}
 
-    fn write(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
-        let world = &mut *self.0.borrow_mut();
-        let at = at as usize;
-        let end = world.step();
-        let mut taken = bytes.len();
-        if end.is_err() {
-            // The stop interrupts the write between two sectors.
-            let sectors = bytes.len().div_ceil(SECTOR_BYTES);
-            let last = (at / SECTOR_BYTES + world.random.index(sectors + 1)) * SECTOR_BYTES;
-            taken = last.saturating_sub(at).min(bytes.len());
-        } else if world.full_at == Some(world.writes) {
-            world.full_at = None;
-            return Err(io::Error::from_raw_os_error(28));
+/// Opens the file as another program does.
+fn in_place(storage: &MemoryStorage) -> Arc<dyn SinkFile> {
+    let create = Create::InPlace { missing: Missing::Fail, follow: Follow::No };
+    storage.root().sink(&name("f"), create).unwrap()
+}
+
+/// Runs `act`, and returns the storage as each event would leave it before each call that `wants`
+/// selects by its number, and at the end.
+fn stops(
+    storage: &MemoryStorage,
+    ends: &[End],
+    seed: u64,
+    wants: impl Fn(usize) -> bool + Send + Sync + 'static,
+    act: impl FnOnce(),
+) -> Vec<(End, MemoryStorage)> {
+    let found = Arc::new(Mutex::new(Vec::new()));
+    let of = move |storage: &MemoryStorage, ends: &[End], number: usize| -> Vec<_> {
+        ends.iter().map(|end| (*end, end.of(storage, seed.wrapping_add(number as u64)))).collect()
+    };
+    let (inner, seen, calls) = (storage.clone(), Arc::clone(&found), AtomicUsize::new(0));
+    let wanted = ends.to_vec();
+    storage.observe(move |_, _| {
+        let number = calls.fetch_add(1, Ordering::Relaxed);
+        if wants(number) {
+            seen.lock().unwrap().extend(of(&inner, &wanted, number));
         }
-        world.writes += 1;
-        if taken > 0 {
-            let len = world.file.bytes.len().max(at + taken);
-            world.file.bytes.resize(len, 0);
-            world.file.bytes[at..at + taken].copy_from_slice(&bytes[..taken]);
-            (world.file.mtime, world.file.mode) = (1_000_000, 0o755);
-        }
-        if let Some(lie) = world.lies_at.filter(|lie| (at..at + taken).contains(lie)) {
-            world.file.bytes[lie] ^= 1;
-        }
-        end
-    }
-
-    fn set_len(&self, len: u64) -> io::Result<()> {
-        let mut world = self.0.borrow_mut();
-        world.step()?;
-        world.file.bytes.resize(len as usize, 0);
-        world.file.mtime = 1_000_000;
-        Ok(())
-    }
-
-    fn privileges_after(&self, head: &Head) -> io::Result<Privileges> {
-        Ok(Privileges { mode: head.mode, capability: Vec::new(), has_lost_capability: false })
-    }
-
-    fn set_facts(&self, privileges: &Privileges, shape: &Shape) -> io::Result<()> {
-        let mut world = self.0.borrow_mut();
-        world.step()?;
-        world.file.mode = privileges.mode;
-        world.step()?;
-        world.file.mtime = shape.mtime.sec;
-        Ok(())
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        let mut world = self.0.borrow_mut();
-        world.step()?;
-        world.durable = world.file.clone();
-        Ok(())
-    }
-
-    fn forget(&self) -> io::Result<()> {
-        self.0.borrow_mut().step()
-    }
-
-    fn prove(&self) -> Result<(), LeftReason> {
-        let mut world = self.0.borrow_mut();
-        world.step().map_err(LeftReason::io("read"))?;
-        let is_right = world.durable.bytes == world.expected;
-        if is_right { Ok(()) } else { Err(LeftReason::StillWrong(ByteRange::between(0, 1))) }
-    }
-
-    fn draft(&self) -> io::Result<Sim> {
-        let mut world = self.0.borrow_mut();
-        world.step()?;
-        world.log = (Vec::new(), None);
-        let journal = world.names.1;
-        world.rename((true, journal));
-        Ok(self.clone())
-    }
-
-    fn seal(&self, _: Sim) -> io::Result<()> {
-        let mut world = self.0.borrow_mut();
-        world.step()?;
-        world.log.1 = Some(world.log.0.clone());
-        world.step()?;
-        world.rename((false, true));
-        world.step()?;
-        world.sync_names();
-        Ok(())
-    }
-
-    fn key(&self) -> Option<&DigestKey> {
-        Some(&self.1)
-    }
-
-    fn journal(&self) -> io::Result<JournalFile<'_>> {
-        let world = self.0.borrow();
-        if !world.names.1 {
-            return Ok(JournalFile::Missing);
-        }
-        Ok(JournalFile::Own(Box::new(Cursor::new(world.log.0.clone()))))
-    }
-
-    fn set_aside(&self) -> io::Result<String> {
-        let mut world = self.0.borrow_mut();
-        world.step()?;
-        let draft = world.names.0;
-        world.rename((draft, false));
-        world.sync_names();
-        world.set_aside += 1;
-        Ok("aside".to_owned())
-    }
-
-    fn remove_journal(&self) -> io::Result<()> {
-        let mut world = self.0.borrow_mut();
-        world.step()?;
-        world.rename((false, false));
-        world.step()?;
-        world.sync_names();
-        Ok(())
-    }
+    });
+    act();
+    storage.observe(|_, _| ());
+    let mut found = std::mem::take(&mut *found.lock().unwrap());
+    found.extend(of(storage, ends, usize::MAX));
+    found
 }
 
 /// Repair of one file that tests run repeatedly.
@@ -323,84 +176,96 @@ impl Case {
     }
 
     fn files(&self) -> [File; 2] {
-        let file = |bytes: &Vec<u8>, mtime| File { bytes: bytes.clone(), mode: 0o4755, mtime };
+        let file = |bytes: &Vec<u8>, mtime| File { bytes: bytes.clone(), mode: MODE, mtime };
         [file(&self.old, 100), file(&self.new, 200)]
     }
 
-    fn world(&self, seed: u64) -> Sim {
-        let [old, _] = self.files();
-        let world = Rc::new(RefCell::new(World {
-            random: Random::from_seed(seed),
-            fuel: usize::MAX,
-            steps: 0,
-            file: old.clone(),
-            durable: old,
-            log: (Vec::new(), None),
-            names: (false, false),
-            name_states: vec![(false, false)],
-            expected: self.new.clone(),
-            full_at: None,
-            writes: 0,
-            lies_at: None,
-            set_aside: 0,
-        }));
-        Sim(world, DigestKey::of_journals(&[1; 32]))
+    /// Returns a storage with the old file.
+    fn storage(&self) -> MemoryStorage {
+        let storage = MemoryStorage::new(1);
+        storage.set_user(USER);
+        let root = storage.root();
+        let sink = root.sink(&name("f"), Create::New { mode: 0o600 }).unwrap();
+        sink.write_at(0, &self.old).unwrap();
+        let time = |sec| Some(Timespec { sec, nsec: 0 });
+        let times = Times { atime: time(1), mtime: time(100) };
+        let metadata = Metadata { mode: Some(MODE), times, ..Metadata::default() };
+        sink.finish(self.old.len() as u64, &metadata).unwrap();
+        sink.sync(SyncWhat::All).unwrap();
+        root.sync().unwrap();
+        storage
     }
 
-    fn run(&self, sim: &Sim) -> Result<(), LeftReason> {
-        let time = |sec| Moment { sec, nsec: 0 };
-        let shape =
-            |bytes: &Vec<u8>, mtime| Shape { size: bytes.len() as u64, mtime: time(mtime), atime: time(1) };
-        let head = Head {
-            inode: 7,
-            birth: None,
-            name: b"f".to_vec(),
-            mode: 0o4755,
-            capability: Vec::new(),
-            before: shape(&self.old, 100),
-            after: shape(&self.new, 200),
-        };
-        mend(sim, &head, self)
+    /// Runs `act` on the file, which is held for a repair.
+    fn hold<T>(
+        &self,
+        storage: &MemoryStorage,
+        key: DigestKey,
+        act: impl FnOnce(&mut InPlaceFile<'_>, &dyn SourceFile) -> Result<T, LeftReason>,
+    ) -> Result<T, LeftReason> {
+        let name_at = NameAt { dir: storage.root(), name: name("f") };
+        let open = name_at.open().map_err(LeftReason::io("open the file"))?;
+        let target = RepairTarget::of_bytes(b"f", &self.new, MODE, Moment { sec: 200, nsec: 0 });
+        let stop = AtomicBool::new(false);
+        let mut file = InPlaceFile::hold(&name_at, &*open, &target, Some(key), &stop)?;
+        file.user = USER;
+        act(&mut file, &*open)
     }
 
-    /// Stops the repair after each number of steps, in both ways. Returns the number of steps.
+    fn run(&self, storage: &MemoryStorage) -> Result<(), LeftReason> {
+        self.hold(storage, key(), |file, open| {
+            let head = file.head(open)?;
+            mend(file, &head, self)
+        })
+    }
+
+    fn recover(&self, storage: &MemoryStorage) -> Result<Option<Recovered>, LeftReason> {
+        match self.hold(storage, key(), |file, _| search(file))? {
+            Recovery::None => Ok(None),
+            Recovery::Done { became, .. } => Ok(Some(became)),
+            Recovery::Distrusted { why, .. } => panic!("an own journal is trusted: {why}"),
+        }
+    }
+
+    /// Stops the repair before each call, in both ways. Returns the number of calls.
     fn survives_all(&self, seed: u64) -> usize {
-        let sim = self.world(seed);
-        self.run(&sim).unwrap();
-        assert_eq!(sim.0.borrow().file, self.files()[1]);
-        let steps = sim.0.borrow().steps;
-        for fuel in 0..=steps {
-            for end in [End::Kill, End::Power] {
-                self.survives(seed, fuel, end);
-            }
+        let storage = self.storage();
+        let ends = [End::Kill, End::Power];
+        let found = stops(&storage, &ends, seed, |_| true, || self.run(&storage).unwrap());
+        assert_eq!(file(&storage), self.files()[1]);
+        let calls = found.len() / 2 - 1;
+        for (number, (end, stopped)) in found.into_iter().enumerate() {
+            let what = format!("seed {seed}, {end:?} before call {}", number / 2);
+            self.survives(stopped, end, seed.wrapping_add(number as u64), number / 2 == calls, &what);
         }
-        steps
+        calls
     }
 
-    /// Stops the repair after `fuel` steps, and the next recoveries at random steps. The remaining
-    /// file must be one of the two files.
-    fn survives(&self, seed: u64, fuel: usize, end: End) {
-        let sim = self.world(seed);
-        let what = format!("seed {seed}, {end:?} after {fuel} steps");
-        sim.0.borrow_mut().fuel = fuel;
-        let is_done = self.run(&sim).is_ok();
-        let [old, new] = self.files();
-        let mut became = None;
-        for again in (0..3).rev() {
-            sim.0.borrow_mut().restart(end);
-            let lasts = if again == 0 { usize::MAX } else { sim.0.borrow_mut().random.index(30) };
-            sim.0.borrow_mut().fuel = lasts;
-            became = recover(&sim).unwrap_or_else(|why| {
-                assert!(again > 0, "{what}: {why}");
-                None
-            });
+    /// Recovers the stopped repair. Two recoveries stop at random calls. The remaining file must be
+    /// one of the two files.
+    fn survives(&self, mut storage: MemoryStorage, end: End, seed: u64, is_done: bool, what: &str) {
+        let mut random = Random::from_seed(seed);
+        for _ in 0..2 {
+            let last = random.index(120);
+            let recover = || drop(self.recover(&storage));
+            let found = stops(&storage, &[end], random.next_u64(), move |number| number == last, recover);
+            storage = found.into_iter().next().expect("the end is there").1;
         }
-        // The result is durable now.
-        sim.0.borrow_mut().restart(End::Power);
-        let world = sim.0.borrow();
-        assert_eq!(world.names, (false, false), "{what}: the journal stays");
-        let is_new = world.file == new;
-        assert!(is_new || world.file == old, "{what}: a mixture");
+        let became = self.recover(&storage).unwrap_or_else(|why| panic!("{what}: {why}"));
+        assert!(others(&storage).is_empty(), "{what}: the journal stays");
+        let [old, new] = self.files();
+        let now = file(&storage);
+        // The result is durable now. A kill between the removal of the journal and its sync lets a
+        // power failure bring the journal back. That undoes a repair that only added zeros.
+        let left = storage.after_power_cut(seed);
+        let has_returned = !others(&left).is_empty();
+        self.recover(&left).unwrap_or_else(|why| panic!("{what}, again: {why}"));
+        let later = file(&left);
+        let is_same = later == now || (has_returned && later == old);
+        assert!(is_same && others(&left).is_empty(), "{what}: the result is not durable");
+        assert!(!(is_done && has_returned), "{what}: the journal of a finished repair returns");
+        let is_new = now == new;
+        assert!(is_new || now == old, "{what}: a mixture");
         assert!(is_new || !is_done, "{what}: a finished repair is undone");
         match became {
             Some(Recovered::Finished) => assert!(is_new, "{what}"),
@@ -408,34 +273,50 @@ impl Case {
             None => {}
         }
     }
+
+    /// Returns a storage whose repair was killed while it overwrote the file.
+    fn half_done(&self) -> MemoryStorage {
+        let storage = self.storage();
+        let found = stops(&storage, &[End::Kill], 1, |_| true, || self.run(&storage).unwrap());
+        let is_half = |storage: &MemoryStorage| {
+            let bytes = bytes_of(storage, "f");
+            others(storage) == [journal()] && bytes != self.old && bytes != self.new
+        };
+        found.into_iter().map(|(_, storage)| storage).find(is_half).expect("two chunks are overwritten")
+    }
 }
 
 #[test]
 fn interrupted_repair_is_undone_or_completed_by_the_next_run() {
     for seed in 0..24 {
-        let steps = Case::rotten().survives_all(seed);
-        assert!(steps > 20, "{steps}");
+        let calls = Case::rotten().survives_all(seed << 32);
+        assert!(calls > 40, "{calls}");
     }
 }
 
 #[test]
 fn journal_names_match_the_format_description() {
-    let names = super::disk::journal_names(c"big");
-    assert_eq!(names, [".haul-journal-efafabd15957271d", ".haul-journal-efafabd15957271d.new"]);
+    let names = super::file::journal_names(&name("big")).unwrap();
+    let expected = [".haul-journal-efafabd15957271d", ".haul-journal-efafabd15957271d.new"];
+    assert_eq!(names.map(|name| name.to_string()), expected);
 }
 
 #[test]
 fn failed_write_is_undone_immediately() {
     let case = Case::rotten();
-    for full_at in 0..3 {
-        let sim = case.world(1);
-        sim.0.borrow_mut().full_at = Some(full_at);
-        let why = case.run(&sim).unwrap_err().to_string();
+    let storage = case.storage();
+    let before = storage.count(Call::Write);
+    case.run(&storage).unwrap();
+    let writes = storage.count(Call::Write) - before;
+    assert!(writes >= 3, "{writes}");
+    for nth in 1..=writes {
+        let storage = case.storage();
+        storage.fail(Call::Write, nth, ENOSPC);
+        let why = case.run(&storage).unwrap_err().to_string();
         assert!(why.contains("No space left"), "{why}");
-        let world = sim.0.borrow();
-        assert!(
-            world.file == case.files()[0] && world.durable == world.file && world.names == (false, false)
-        );
+        for left in [storage.after_kill(), storage.after_power_cut(nth)] {
+            assert!(file(&left) == case.files()[0] && others(&left).is_empty(), "write {nth}");
+        }
     }
 }
 
@@ -449,52 +330,71 @@ fn repair_of_a_file_that_is_too_long_stops_at_each_chunk() {
         Case { old: vec![1; 1000 + 9 * CHUNK_BYTES_MAX], new: vec![2; 1000], pieces, checks }
     };
     let all = case(usize::MAX);
-    all.run(&all.world(1)).unwrap();
+    all.run(&all.storage()).unwrap();
     let checks = usize::MAX - all.checks.get();
     assert!(checks >= 3 * 9, "the bytes are recorded, checked and truncated: {checks}");
     for stop in 0..checks {
         let case = case(stop);
-        let sim = case.world(1);
-        let why = case.run(&sim).unwrap_err();
+        let storage = case.storage();
+        let why = case.run(&storage).unwrap_err();
         assert!(matches!(why, LeftReason::Stopped), "{stop}: {why}");
-        assert!(sim.0.borrow().file == case.files()[0] && sim.0.borrow().names == (false, false), "{stop}");
+        assert!(file(&storage) == case.files()[0] && others(&storage).is_empty(), "{stop}");
     }
 }
 
 #[test]
 fn writes_lost_by_storage_stay_in_the_journal() {
     let case = Case::rotten();
-    let sim = case.world(1);
-    sim.0.borrow_mut().lies_at = Some(700);
-    let why = case.run(&sim).unwrap_err();
+    assert!(case.new[700] != 1 && case.old[700] == 0);
+    let storage = case.storage();
+    let (ino, device) = (source(&storage, "f").opened().ino, storage.clone());
+    // Each time the device stores bytes, one of them differs.
+    storage.observe(move |call, _| {
+        if call == Call::Flush {
+            device.damage(ino, 700);
+        }
+    });
+    let why = case.run(&storage).unwrap_err();
     assert!(matches!(why, LeftReason::HalfDone(..)), "{why}");
-    assert_eq!(sim.0.borrow().names, (false, true));
+    assert_eq!(others(&storage), [journal()]);
     // A byte that is neither old nor new may be another user's change.
-    sim.0.borrow_mut().lies_at = None;
-    assert!(matches!(recover(&sim), Err(LeftReason::Foreign)));
+    storage.observe(|_, _| ());
+    assert!(matches!(case.recover(&storage), Err(LeftReason::Foreign)));
+}
+
+/// A failed sync counts for all of an open file, so that the old bytes are restored by another one.
+#[test]
+fn bytes_lost_by_a_sync_are_restored() {
+    let case = Case::rotten();
+    let storage = case.storage();
+    let before = [Call::WriteBack, Call::Flush].map(|call| storage.count(call));
+    case.run(&storage).unwrap();
+    for (call, before) in [Call::WriteBack, Call::Flush].into_iter().zip(before) {
+        let count = storage.count(call) - before;
+        assert!(count >= 2, "{count}");
+        for nth in 1..=count {
+            let storage = case.storage();
+            storage.fail(call, nth, 5);
+            let why = case.run(&storage).unwrap_err();
+            assert!(!matches!(why, LeftReason::HalfDone(..)), "{call:?} {nth}: {why}");
+            let left = storage.after_power_cut(nth);
+            assert!(file(&left) == case.files()[0] && others(&left).is_empty(), "{call:?} {nth}");
+        }
+    }
 }
 
 #[test]
 fn foreign_changes_since_the_interruption_are_kept() {
     let case = Case::rotten();
-    let sim = case.world(1);
-    sim.0.borrow_mut().fuel = 15;
-    case.run(&sim).unwrap_err();
-    sim.0.borrow_mut().restart(End::Kill);
-    assert!(sim.0.borrow().names.1, "the journal exists");
-    let steps = sim.0.borrow().steps;
-    for (at, len) in [(600, 0), (74_000, 0), (0, 10)] {
-        let before = sim.0.borrow().file.bytes.clone();
-        if len == 0 {
-            sim.0.borrow_mut().file.bytes[at] = 77;
-        } else {
-            sim.0.borrow_mut().file.bytes.extend([1; 10]);
-        }
-        assert!(matches!(recover(&sim), Err(LeftReason::Foreign)), "{at}");
-        sim.0.borrow_mut().file.bytes = before;
+    let half = case.half_done();
+    for (at, bytes) in [(600, &[77][..]), (74_000, &[77]), (75_001, &[1; 10])] {
+        let storage = half.after_kill();
+        in_place(&storage).write_at(at, bytes).unwrap();
+        let changed = file(&storage);
+        assert!(matches!(case.recover(&storage), Err(LeftReason::Foreign)), "{at}");
+        assert!(file(&storage) == changed && others(&storage) == [journal()], "nothing was done to the file");
     }
-    assert_eq!(sim.0.borrow().steps, steps, "nothing was done to the file");
-    assert_eq!(recover(&sim).unwrap(), Some(Recovered::Undone));
+    assert_eq!(case.recover(&half).unwrap(), Some(Recovered::Undone));
 }
 
 /// Every flipped bit, every truncation and another key, after a repair that was interrupted: the
@@ -502,31 +402,25 @@ fn foreign_changes_since_the_interruption_are_kept() {
 #[test]
 fn untrusted_journals_are_set_aside_and_change_nothing() {
     let case = Case::rotten();
-    let sim = case.world(1);
-    sim.0.borrow_mut().fuel = 15;
-    case.run(&sim).unwrap_err();
-    sim.0.borrow_mut().restart(End::Kill);
-    let (file, journal) = (sim.0.borrow().file.clone(), sim.0.borrow().log.0.clone());
-    let mut expected = 0;
-    let mut refused = |sim: &Sim, bytes: Vec<u8>| {
-        expected += 1;
-        sim.0.borrow_mut().log.0 = bytes;
-        sim.0.borrow_mut().names = (false, true);
-        let found = search(sim).unwrap();
+    let half = case.half_done();
+    let (before, bytes) = (file(&half), bytes_of(&half, &journal()));
+    let refused = |bytes: &[u8], key: DigestKey| {
+        let storage = half.after_kill();
+        let root = storage.root();
+        root.remove(&name(&journal()), Remove::File).unwrap();
+        root.sink(&name(&journal()), Create::New { mode: 0o600 }).unwrap().write_at(0, bytes).unwrap();
+        let found = case.hold(&storage, key, |file, _| search(file)).unwrap();
         assert!(matches!(&found, Recovery::Distrusted { aside: Ok(_), .. }), "{found:?}");
-        let world = sim.0.borrow();
-        assert!(world.file == file && world.set_aside == expected && world.names == (false, false));
+        assert!(file(&storage) == before && others(&storage) == [format!("{}.untrusted", journal())]);
     };
-    for at in (0..journal.len()).step_by(97).chain([journal.len() - 1]) {
-        let mut hurt = journal.clone();
+    for at in (0..bytes.len()).step_by(97).chain([bytes.len() - 1]) {
+        let mut hurt = bytes.clone();
         hurt[at] ^= 1 << (at % 8);
-        refused(&sim, hurt);
-        refused(&sim, journal[..at].to_vec());
+        refused(&hurt, key());
+        refused(&bytes[..at], key());
     }
-    refused(&Sim(sim.0.clone(), DigestKey::of_journals(&[2; 32])), journal.clone());
-    sim.0.borrow_mut().names = (false, true);
-    sim.0.borrow_mut().log.0 = journal;
-    assert_eq!(recover(&sim).unwrap(), Some(Recovered::Undone));
+    refused(&bytes, DigestKey::of_journals(&[2; 32]));
+    assert_eq!(case.recover(&half).unwrap(), Some(Recovered::Undone));
 }
 
 #[test]
