@@ -12,6 +12,8 @@
 //! receive requests for missing pieces ([`rounds`]), and the received data stays in a separate
 //! directory until it is verified ([`staging`]).
 
+#[cfg(test)]
+mod faulty_storage;
 mod inplace;
 mod keep;
 mod keys;

@@ -37,7 +37,7 @@ fn value(bytes: &[u8], range: ByteRange) -> haul_digest::Digest {
 }
 
 /// Returns a waybill of one file `f`, with leaves of size `leaf` if given.
-fn waybill(bytes: &[u8], object: ObjectSize, leaf: Option<LeafSize>, stat: Moment) -> Vec<u8> {
+pub(super) fn waybill(bytes: &[u8], object: ObjectSize, leaf: Option<LeafSize>, stat: Moment) -> Vec<u8> {
     let objects = Objects { size: object, algorithms: vec![Algorithm::Blake3], leaf };
     let digests = vec![haul_digest::digest(Algorithm::Blake3, bytes)];
     let size = bytes.len() as u64;
