@@ -3,16 +3,16 @@
 //! trusted, and therefore not synced.
 
 use super::places::Replica;
-use haul_storage::local;
+use haul_storage::{Draft, Durability, Writers, local};
 use haul_sys::beneath::open_root;
 use haul_sys::dir::{DirReader, open_dir_at, read_dir};
-use haul_sys::open::{create_new_at, mkdir_at, open_entry_at, rmdir_at, unlink_at};
+use haul_sys::open::{mkdir_at, open_entry_at, rmdir_at, unlink_at};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, process, transfer};
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::{self, File, TryLockError};
-use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Maximum number of repairs that can fetch into one directory at the same time.
@@ -25,7 +25,10 @@ const ATTEMPTS: u32 = 8;
 const MODE: u32 = 0o700;
 
 /// Marker file that identifies the directory.
-const MARK: &std::ffi::CStr = c"what-this-is";
+const MARK: &str = "what-this-is";
+
+/// Name of a marker that is being written. Its rename makes it the marker.
+const MARK_DRAFT: &str = "what-this-is.new";
 
 /// Read limit for the marker file, in bytes; above the size of a valid one.
 const MARK_BYTES: usize = 256;
@@ -97,7 +100,7 @@ impl Staging {
         let mut entries = read_dir(self.way())?;
         while let Some(entry) = entries.next() {
             let entry = entry?;
-            if *entry.name == *MARK {
+            if entry.name.as_bytes() == MARK.as_bytes() {
                 continue;
             }
             let is_dir = entry.kind_in(entries.fd())? == FileKind::Directory;
@@ -174,26 +177,26 @@ fn is_marked(dir: &File, ino: u64, marks: bool) -> io::Result<bool> {
     if found.as_deref() == Some(text.as_bytes()) {
         return Ok(true);
     }
-    // A repair may have been killed, or the disk full, before the marker was complete.
+    // A repair may have been killed before it wrote the marker. Earlier versions wrote the marker
+    // in place, so that it can be incomplete.
     let is_begun = match &found {
-        None => has_at_most(dir, 0)?,
-        Some(found) => text.as_bytes().starts_with(found) && has_at_most(dir, 1)?,
+        None => has_only(dir, &[MARK_DRAFT])?,
+        Some(found) => text.as_bytes().starts_with(found) && has_only(dir, &[MARK, MARK_DRAFT])?,
     };
     if is_begun && marks {
-        if found.is_some() {
-            unlink_at(dir, MARK)?;
-        }
-        transfer::write_all_at(&create_new_at(dir, MARK, 0o600)?, 0, text.as_bytes())?;
+        let mut draft = Draft::create(dir.as_fd(), MARK, Writers::One, 0o600)?;
+        draft.write_all(text.as_bytes())?;
+        draft.replace(MARK, Durability::Data)?;
     }
     Ok(is_begun)
 }
 
-/// Returns true if the directory has at most `most` entries.
-fn has_at_most(dir: &File, most: usize) -> io::Result<bool> {
+/// Returns true if the directory has no entries but some of these.
+fn has_only(dir: &File, names: &[&str]) -> io::Result<bool> {
     let mut reader = DirReader::new(open_dir_at(dir, ".", Follow::No)?);
     let mut found = Vec::new();
-    while reader.read_batch(most + 1, &mut found)? && found.len() <= most {}
-    Ok(found.len() <= most)
+    while reader.read_batch(names.len() + 1, &mut found)? && found.len() <= names.len() {}
+    Ok(found.iter().all(|entry| names.iter().any(|name| name.as_bytes() == entry.name.as_bytes())))
 }
 
 #[cfg(test)]
@@ -270,6 +273,23 @@ mod tests {
             Staging::open(&base).unwrap().remove().unwrap();
             assert!(names(&home).is_empty());
         }
+    }
+
+    /// Regression test: the marker was written in place, and a power failure could leave one that
+    /// no later repair recognized.
+    #[test]
+    fn marker_that_was_not_renamed_is_written_again() {
+        let (home, base) = bed();
+        let dir = home.path().join(".haul-fetched-0");
+        fs::create_dir(&dir).unwrap();
+        fs::set_permissions(&dir, fs::Permissions::from_mode(MODE)).unwrap();
+        fs::write(dir.join(MARK_DRAFT), [0; 100]).unwrap();
+        let staging = Staging::open(&base).unwrap();
+        assert_eq!(names(&home), [".haul-fetched-0"]);
+        let entries: Vec<_> = fs::read_dir(&dir).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(entries, [MARK]);
+        staging.remove().unwrap();
+        assert!(names(&home).is_empty());
     }
 
     #[test]
