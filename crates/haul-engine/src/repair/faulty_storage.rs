@@ -6,11 +6,12 @@ use super::*;
 use haul_log::waybill::{Moment, RelPath};
 use haul_model::ObjectSize;
 use haul_storage::memory::{Call, MemoryStorage};
-use haul_storage::{Create, Metadata, Missing, Name, SyncWhat, Times, Timespec};
+use haul_storage::{Create, Dir, Follow, Metadata, Missing, Name, SyncWhat, Times, Timespec};
 use haul_sys::process;
 use std::ffi::CStr;
-use std::sync::Mutex;
+use std::path::Path;
 use std::sync::atomic::AtomicUsize;
+use std::sync::{Arc, Mutex};
 
 /// Calls that a repair can make of a storage.
 const CALLS: [Call; 29] = [
@@ -179,7 +180,7 @@ impl Case {
 
     /// Repairs the file. Calls `begin` when all directories are open.
     fn run(&self, storage: &MemoryStorage, begin: impl FnOnce()) -> Done {
-        let root = dir(storage, "root");
+        let root = Root::new(dir(storage, "root"));
         let kind = if state(storage).is_some() { VerdictKind::Rotted } else { VerdictKind::Missing };
         let (counters, stop) = (Counters::new(), AtomicBool::new(false));
         let mut repair = Repair {
@@ -189,7 +190,7 @@ impl Case {
             is_last_round: true,
             is_final: true,
             written: HashSet::new(),
-            damage_archive: Some(DamageArchive::new(dir(storage, "kept"))),
+            damage_archive: Some(DamageArchive::new(Root::new(dir(storage, "kept")))),
             keys: JournalKeys::new(self.settings.state.clone()),
             made: HashSet::new(),
             changed: HashSet::new(),

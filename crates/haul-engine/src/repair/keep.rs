@@ -2,15 +2,14 @@
 //! never overwritten.
 
 use super::LeftReason;
-use super::places::{NameAt, name_at_with_parents, split};
+use super::places::{NameAt, Root, name_at_with_parents, split};
 use crate::sum::BLOCK_BYTES;
 use haul_log::waybill::RelPath;
 use haul_model::ByteRange;
-use haul_storage::{Create, Dir, Follow, Name, SinkFile, SourceFile, SyncWhat, local};
+use haul_storage::{Create, Name, SinkFile, SourceFile, SyncWhat};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 
 /// Maximum length of the kept part of a file name, in bytes; the range follows it, and names have
@@ -26,7 +25,7 @@ const SMALL_BYTES: usize = 4096;
 /// The directory of `--keep-damaged`.
 #[derive(Debug)]
 pub(super) struct DamageArchive {
-    root: Arc<dyn Dir>,
+    root: Root,
 }
 
 impl DamageArchive {
@@ -36,11 +35,11 @@ impl DamageArchive {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        Ok(DamageArchive::new(local::open(Path::new(path), Follow::Yes)?))
+        Ok(DamageArchive::new(Root::open(path)?))
     }
 
     /// Creates an archive in an open directory.
-    pub(super) fn new(root: Arc<dyn Dir>) -> DamageArchive {
+    pub(super) fn new(root: Root) -> DamageArchive {
         DamageArchive { root }
     }
 

@@ -1,15 +1,12 @@
 //! Leftovers of interrupted in-place repairs: they are found, and recovered before anything else.
 
 use super::inplace::{self, InPlaceFile, Recovery};
-use super::places::{NameAt, split};
+use super::places::{NameAt, Root};
 use super::repair_target::RepairTarget;
 use super::{Done, JournalWarning, LeftReason, Recovered, Repair, RepairObserver};
 use crate::verify::{Change, Verdict, VerdictKind};
 use haul_log::waybill::{Kind, Moment, RelPath};
-use haul_storage::{Dir, Follow, Name, local};
 use std::ffi::OsStr;
-use std::path::Path;
-use std::sync::Arc;
 
 /// State of a file after the recovery of an earlier repair.
 pub(super) enum RecoveredState {
@@ -19,36 +16,15 @@ pub(super) enum RecoveredState {
     Anew(Verdict),
 }
 
-/// Search for files that in-place repairs left. Caches the directory of the last file, because the
-/// next file is usually in the same directory.
-pub(super) struct Leftovers<'r> {
-    root: &'r Arc<dyn Dir>,
-    last: Option<(Vec<u8>, NameAt)>,
-}
-
-impl<'r> Leftovers<'r> {
-    pub(super) fn of(root: &'r Arc<dyn Dir>) -> Leftovers<'r> {
-        Leftovers { root, last: None }
-    }
-
-    pub(super) fn stand_beside(&mut self, path: &RelPath) -> bool {
-        let (dir, name) = split(path.as_bytes());
-        if self.last.as_ref().is_none_or(|(last, _)| last != dir) {
-            self.last = NameAt::of(self.root, path).ok().map(|name_at| (dir.to_vec(), name_at));
-        }
-        let Some((_, name_at)) = &mut self.last else { return false };
-        let Some(name) = Name::new(name) else { return false };
-        name_at.name = name;
-        inplace::was_cut_off(name_at)
-    }
+/// Returns true if an in-place repair left files beside the file at a path.
+pub(super) fn stand_beside(root: &Root, path: &RelPath) -> bool {
+    NameAt::of(root, path).is_ok_and(|name_at| inplace::was_cut_off(&name_at))
 }
 
 /// Returns true if an in-place repair of this file below a root was interrupted, so that the file
 /// may be partially repaired.
 pub fn was_cut_off(root: &OsStr, path: &RelPath) -> bool {
-    let root = local::open(Path::new(root), Follow::Yes);
-    let name_at = root.and_then(|root| NameAt::of(&root, path));
-    name_at.is_ok_and(|name_at| inplace::was_cut_off(&name_at))
+    Root::open(root).is_ok_and(|root| stand_beside(&root, path))
 }
 
 impl Repair<'_> {

@@ -44,12 +44,12 @@ use crate::verify::{
 use haul_digest::DigestKey;
 use haul_log::waybill::{Kind, ReadError, Reader};
 use haul_model::ByteRange;
-use haul_storage::{Dir, Follow, SourceFile, local};
+use haul_storage::SourceFile;
 use inplace::{InPlaceFile, Replicas};
 use keep::DamageArchive;
 use keys::JournalKeys;
-use leftovers::{Leftovers, RecoveredState};
-use places::{NameAt, Replica, may_be_made, name_at_with_parents};
+use leftovers::RecoveredState;
+use places::{NameAt, Replica, Root, may_be_made, name_at_with_parents};
 use rebuild::Rebuild;
 use repair_target::RepairTarget;
 use rounds::Wanted;
@@ -59,8 +59,7 @@ use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use survey::{Sources, survey};
 
@@ -112,16 +111,10 @@ pub fn repair(
 ) -> Result<RepairTally, RepairError> {
     let here =
         settings.replicas.iter().map(|at| opened(at, &settings.waybill)).collect::<Result<Vec<_>, _>>()?;
-    let root = local::open(Path::new(&settings.root), Follow::Yes)
-        .map_err(|source| RepairError::Root(settings.root.clone(), source))?;
-    let mut finding = Finding {
-        wanted: Wanted::new(),
-        intact: 0,
-        flaws: 0,
-        again: false,
-        leftovers: Leftovers::of(&root),
-        report,
-    };
+    let root =
+        Root::open(&settings.root).map_err(|source| RepairError::Root(settings.root.clone(), source))?;
+    let mut finding =
+        Finding { wanted: Wanted::new(), intact: 0, flaws: 0, again: false, root: &root, report };
     let how = VerifySettings {
         resume: settings.resume.clone(),
         any_seed: false,
@@ -206,14 +199,14 @@ struct Finding<'r> {
     flaws: u64,
     /// True if the last entry was intact, but an earlier repair left files next to it.
     again: bool,
-    leftovers: Leftovers<'r>,
+    root: &'r Root,
     report: &'r mut dyn RepairObserver,
 }
 
 impl VerifyObserver for Finding<'_> {
     fn judged(&mut self, verdict: &Verdict) {
         let is_intact = matches!(verdict.kind, VerdictKind::Intact { .. });
-        self.again = is_intact && self.leftovers.stand_beside(&verdict.path);
+        self.again = is_intact && leftovers::stand_beside(self.root, &verdict.path);
         if is_intact && !self.again {
             self.intact += 1;
         } else {
@@ -238,7 +231,7 @@ impl VerifyObserver for Finding<'_> {
 /// Repair in progress.
 struct Repair<'a> {
     settings: &'a RepairSettings,
-    root: &'a Arc<dyn Dir>,
+    root: &'a Root,
     /// Replicas that are available by now, each at its number.
     replicas: Vec<Option<Replica>>,
     /// True if no other replica will be asked.

@@ -5,16 +5,25 @@ use crate::verify::component_of;
 use haul_log::waybill::RelPath;
 use haul_storage::{Dir, Follow, Lengths, Name, Node, Remove, SourceFile, Stat, Version, local};
 use haul_sys::beneath::open_root;
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+/// Directory that paths are resolved below. It keeps the directory of the last path open, because
+/// the next path is usually in the same directory.
+#[derive(Debug)]
+pub(super) struct Root {
+    dir: Arc<dyn Dir>,
+    last: Mutex<Option<(RelPath, Arc<dyn Dir>)>>,
+}
+
 /// Directory that files may be taken from.
 #[derive(Debug)]
 pub(super) struct Replica {
-    root: Arc<dyn Dir>,
+    root: Root,
     /// True if the directory holds data from another host. Its bytes are verified; its metadata is
     /// not trusted.
     pub(super) is_fetched: bool,
@@ -29,17 +38,45 @@ pub(super) struct NameAt {
     pub(super) name: Name,
 }
 
+impl Root {
+    pub(super) fn new(dir: Arc<dyn Dir>) -> Root {
+        Root { dir, last: Mutex::default() }
+    }
+
+    /// Opens a directory of the local file system.
+    pub(super) fn open(path: &OsStr) -> io::Result<Root> {
+        local::open(Path::new(path), Follow::Yes).map(Root::new)
+    }
+
+    /// Opens the directory at a path, or the root for an empty path.
+    fn dir(&self, path: &[u8]) -> io::Result<Arc<dyn Dir>> {
+        if path.is_empty() {
+            return Ok(Arc::clone(&self.dir));
+        }
+        let mut last = self.last.lock();
+        if let Some((known, dir)) = &*last
+            && known.as_bytes() == path
+        {
+            return Ok(Arc::clone(dir));
+        }
+        let path = RelPath::new(path).map_err(io::Error::other)?;
+        let dir = self.dir.beneath(&path, Follow::Yes)?;
+        *last = Some((path, Arc::clone(&dir)));
+        Ok(dir)
+    }
+}
+
 impl Replica {
     /// Opens a directory. If it has none of the names of the waybill, it replaces their first
     /// component.
     pub(super) fn open(name: &OsStr, waybill: &OsStr) -> io::Result<Replica> {
         let component = component_of(waybill, Some(&open_root(name)?));
-        Ok(Replica { root: local::open(Path::new(name), Follow::Yes)?, is_fetched: false, component })
+        Ok(Replica { root: Root::open(name)?, is_fetched: false, component })
     }
 
     /// Creates a replica from a directory with data from another host.
-    pub(super) fn fetched(root: Arc<dyn Dir>) -> Replica {
-        Replica { root, is_fetched: true, component: None }
+    pub(super) fn fetched(dir: Arc<dyn Dir>) -> Replica {
+        Replica { root: Root::new(dir), is_fetched: true, component: None }
     }
 
     /// Lets the directory stand for the first component of all names of the waybill.
@@ -90,14 +127,10 @@ pub(super) fn without_component(path: &RelPath, component: &[u8]) -> Option<RelP
 
 impl NameAt {
     /// Resolves a path below `root`.
-    pub(super) fn of(root: &Arc<dyn Dir>, path: &RelPath) -> io::Result<NameAt> {
+    pub(super) fn of(root: &Root, path: &RelPath) -> io::Result<NameAt> {
         let (dir, name) = split(path.as_bytes());
         let name = Name::new(name).ok_or(io::ErrorKind::InvalidFilename)?;
-        if dir.is_empty() {
-            return Ok(NameAt { dir: Arc::clone(root), name });
-        }
-        let dir = RelPath::new(dir).map_err(io::Error::other)?;
-        Ok(NameAt { dir: root.beneath(&dir, Follow::Yes)?, name })
+        Ok(NameAt { dir: root.dir(dir)?, name })
     }
 
     /// Opens a regular file, without following a link and without blocking on a pipe.
@@ -151,7 +184,7 @@ pub(super) fn is_length_certain(file: &dyn SourceFile) -> bool {
 /// in the waybill follow, and the modes in a replica are not trusted. Adds the created directories
 /// to `made`.
 pub(super) fn name_at_with_parents(
-    root: &Arc<dyn Dir>,
+    root: &Root,
     path: &RelPath,
     made: &mut HashSet<Vec<u8>>,
 ) -> Result<NameAt, LeftReason> {
@@ -180,7 +213,7 @@ pub(super) fn name_at_with_parents(
 ///
 /// # Errors
 /// [`LeftReason::Place`].
-pub(super) fn may_be_made(root: &Arc<dyn Dir>, path: &RelPath) -> Result<(), LeftReason> {
+pub(super) fn may_be_made(root: &Root, path: &RelPath) -> Result<(), LeftReason> {
     let bytes = path.as_bytes();
     for end in (0..bytes.len()).filter(|&at| bytes[at] == b'/') {
         let dir = RelPath::new(&bytes[..end]).map_err(|fault| LeftReason::place(io::Error::other(fault)))?;

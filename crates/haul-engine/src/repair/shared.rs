@@ -5,14 +5,13 @@
 //! the root to another. Bytes that are wrong under one name may then be right under the other, and
 //! may exist nowhere else.
 
-use super::places::NameAt;
+use super::places::{NameAt, Root};
 use super::rounds::Wanted;
 use super::{LeftReason, Repair, rebuild};
 use haul_log::waybill::{Entry, Kind, ReadError, Reader, Record, RelPath};
-use haul_storage::{Dir, Stat};
+use haul_storage::Stat;
 use std::collections::{HashMap, HashSet};
 use std::io::BufRead;
-use std::sync::Arc;
 
 /// Entries that refer to the file of a wanted name, by device and inode.
 pub(super) type Shared = HashMap<(u64, u64), Vec<Entry>>;
@@ -22,11 +21,7 @@ pub(super) type Shared = HashMap<(u64, u64), Vec<Entry>>;
 ///
 /// # Errors
 /// Returns an error if the waybill can no longer be read.
-pub(super) fn find<R: BufRead>(
-    reader: Reader<R>,
-    root: &Arc<dyn Dir>,
-    wanted: &Wanted,
-) -> Result<Shared, ReadError> {
+pub(super) fn find<R: BufRead>(reader: Reader<R>, root: &Root, wanted: &Wanted) -> Result<Shared, ReadError> {
     let paths = wanted.keys().filter_map(|path| RelPath::new(path).ok());
     let files: HashSet<_> = paths.filter_map(|path| identity(root, &path)).collect();
     let mut shared = Shared::new();
@@ -47,7 +42,7 @@ pub(super) fn find<R: BufRead>(
 }
 
 /// Returns the device and inode of the file at a path; `None` if it is not a regular file.
-fn identity(root: &Arc<dyn Dir>, path: &RelPath) -> Option<(u64, u64)> {
+fn identity(root: &Root, path: &RelPath) -> Option<(u64, u64)> {
     NameAt::of(root, path).and_then(|name_at| name_at.open()).ok().map(|file| file.opened().identity())
 }
 
