@@ -19,6 +19,7 @@ use haul_sys::filesystem::Space;
 use haul_sys::metadata::Times;
 use haul_sys::{FileKind, Follow, Stat};
 use std::any::Any;
+use std::collections::BinaryHeap;
 use std::ffi::{CStr, CString};
 use std::fmt::Debug;
 use std::io;
@@ -27,6 +28,9 @@ use std::sync::atomic::AtomicBool;
 
 /// Attribute with an access control list of NFSv4 (RFC 8881, section 6).
 const NFS4_ACL: &CStr = c"system.nfs4_acl";
+
+/// Number of names that `names_behind` of a [`Listing`] reads at once.
+const LISTED_AT_ONCE: usize = 1024;
 
 /// An inode of any kind that is held: it stays the same when its name leads to another inode.
 pub trait Inode: Any + Debug + Send + Sync {
@@ -326,6 +330,46 @@ pub trait Listing: Debug + Send {
     /// Returns the errors of getdents64(2). Entries that were appended before the error stay in
     /// `out`.
     fn next(&mut self, max: usize, out: &mut Vec<Entry>) -> io::Result<bool>;
+}
+
+impl dyn Listing {
+    /// Reads the list to its end. Returns the first `max` of the names behind `after` that
+    /// `is_wanted` accepts, sorted by their bytes, and true if more of them follow. Calls
+    /// `is_wanted` for each name.
+    ///
+    /// Memory does not grow with the directory.
+    ///
+    /// # Errors
+    /// Same as [`Listing::next`], and the first error of `is_wanted`.
+    pub fn names_behind<E: From<io::Error>>(
+        &mut self,
+        after: &[u8],
+        max: usize,
+        mut is_wanted: impl FnMut(&[u8]) -> Result<bool, E>,
+    ) -> Result<(Vec<Name>, bool), E> {
+        // The smallest names so far; the largest of them is on top.
+        let mut first: BinaryHeap<Name> = BinaryHeap::new();
+        let (mut has_more, mut more) = (false, true);
+        let mut batch = Vec::new();
+        while more {
+            more = self.next(LISTED_AT_ONCE, &mut batch)?;
+            for Entry { name, .. } in batch.drain(..) {
+                if !is_wanted(name.as_bytes())? || name.as_bytes() <= after {
+                    continue;
+                }
+                if first.len() < max {
+                    first.push(name);
+                } else {
+                    has_more = true;
+                    if first.peek().is_some_and(|largest| name < *largest) {
+                        first.pop();
+                        first.push(name);
+                    }
+                }
+            }
+        }
+        Ok((first.into_sorted_vec(), has_more))
+    }
 }
 
 /// One entry of a directory.

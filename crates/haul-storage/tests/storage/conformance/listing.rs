@@ -19,6 +19,7 @@ cases! {
     list_does_not_descend;
     list_keeps_names_of_any_bytes: AnyNames;
     list_has_the_names_after_a_rename;
+    names_behind_a_name_are_the_first_ones_in_order;
 }
 
 fn fill(dir: &dyn haul_storage::Dir, count: usize) -> BTreeSet<String> {
@@ -167,4 +168,22 @@ fn list_has_the_names_after_a_rename(subject: &dyn Subject) {
     fill(&*root, 3);
     root.rename(&n("entry-1"), &*root, &n("other"), haul_storage::Replace::Yes).expect("renamed");
     assert_eq!(listed(&*root), ["entry-0", "entry-2", "other"]);
+}
+
+fn names_behind_a_name_are_the_first_ones_in_order(subject: &dyn Subject) {
+    let root = subject.root();
+    let is_wanted = |name: &[u8]| Ok::<_, std::io::Error>(!name.ends_with(b"7"));
+    let names: Vec<String> = fill(&*root, 300).into_iter().filter(|name| !name.ends_with('7')).collect();
+    for after in ["", "entry-1", "entry-17", "entry-98", "entry-99", "z"] {
+        let behind: Vec<&String> = names.iter().filter(|name| name.as_str() > after).collect();
+        for max in [0, 1, 9, behind.len(), 1000] {
+            let mut listing = root.list().expect("started");
+            let (found, has_more) = listing.names_behind(after.as_bytes(), max, is_wanted).expect("listed");
+            let found: Vec<String> = found.iter().map(Name::to_string).collect();
+            assert!(found.iter().eq(behind.iter().take(max).copied()), "{max} behind '{after}': {found:?}");
+            assert_eq!(has_more, behind.len() > max, "{max} behind '{after}'");
+        }
+    }
+    let failing = |_: &[u8]| Err(std::io::Error::from(std::io::ErrorKind::Interrupted));
+    fails(root.list().expect("started").names_behind(b"", 1, failing), std::io::ErrorKind::Interrupted);
 }
