@@ -10,7 +10,6 @@ use hyper::{Response, StatusCode};
 use serde::Serialize;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -116,7 +115,7 @@ impl Answer {
                 let is_last = at + len as u64 == range.end;
                 let read = move || {
                     let mut block = vec![0; len];
-                    opened.file.read_exact_at(&mut block, at)?;
+                    opened.read_exact_at(at, &mut block)?;
                     if is_last {
                         opened.check()?;
                     }

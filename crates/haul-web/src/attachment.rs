@@ -17,17 +17,16 @@ pub(crate) fn reply(
     permit: OwnedSemaphorePermit,
     on_end: impl Fn(u64, u64) + Send + Sync + 'static,
 ) -> Reply {
-    let facts = opened.facts;
-    let tag = opened.tag();
+    let (size, tag) = (opened.size(), opened.tag());
     let is_current = headers.get(header::IF_RANGE).is_none_or(|wanted| wanted.as_bytes() == tag.as_bytes());
     let range = headers.get(header::RANGE).filter(|_| is_current);
-    let (status, range) = match range.and_then(|range| parse_range(range, facts.size)) {
-        None => (StatusCode::OK, 0..facts.size),
+    let (status, range) = match range.and_then(|range| parse_range(range, size)) {
+        None => (StatusCode::OK, 0..size),
         Some(Some(range)) => (StatusCode::PARTIAL_CONTENT, range),
         Some(None) => {
             let mut reply =
                 answer::error(StatusCode::RANGE_NOT_SATISFIABLE, &"the file ends before this range");
-            insert(&mut reply, header::CONTENT_RANGE, &format!("bytes */{}", facts.size));
+            insert(&mut reply, header::CONTENT_RANGE, &format!("bytes */{size}"));
             return reply;
         }
     };
@@ -36,7 +35,7 @@ pub(crate) fn reply(
     let mut reply = Reply::new(Answer::of_file(opened, range.clone(), permit, on_end));
     *reply.status_mut() = status;
     if status == StatusCode::PARTIAL_CONTENT {
-        let said = format!("bytes {}-{}/{}", range.start, range.end - 1, facts.size);
+        let said = format!("bytes {}-{}/{}", range.start, range.end - 1, size);
         insert(&mut reply, header::CONTENT_RANGE, &said);
     }
     insert(&mut reply, header::ETAG, &tag);

@@ -6,8 +6,8 @@ use crate::files::{self, FileError, RootThreads};
 use crate::peers::PeerLanes;
 use crate::query::PathText;
 use haul_net::Gateway;
+use haul_storage::Name;
 use serde::Deserialize;
-use std::ffi::CString;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -57,7 +57,7 @@ pub enum CopyWork {
     /// From the directory.
     Send {
         /// Names in the directory.
-        names: Vec<CString>,
+        names: Vec<Name>,
         /// Directory of the peer.
         to: Vec<u8>,
     },
@@ -76,7 +76,7 @@ pub type CopyBetween = Arc<dyn Fn(&ServerCopy, SendLines<'_>) + Send + Sync>;
 pub(crate) async fn check(
     source: &RootThreads,
     path: Vec<u8>,
-    names: Vec<CString>,
+    names: Vec<Name>,
     sink: &RootThreads,
     to: Vec<u8>,
 ) -> Result<OwnedFd, FileError> {

@@ -23,8 +23,8 @@ use haul_net::Verdict;
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderName, HeaderValue};
 use hyper::{HeaderMap, Method, Request, StatusCode};
-use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
@@ -354,7 +354,7 @@ impl Call<'_> {
                 &"the quota of this directory is used up",
             ));
         }
-        served.run(move |root| files::create_folder(root, &path)).await.map_err(failed)?;
+        served.run(move |root| files::create_folder(&root.dir, &path)).await.map_err(failed)?;
         self.changed(served, "created a directory");
         Ok(answer::empty(StatusCode::CREATED))
     }
@@ -363,7 +363,7 @@ impl Call<'_> {
         let MoveRequest { root, from, to, replace } = self.json(body).await?;
         let served = self.root(root, Right::Both)?;
         let (from, to) = (from.into_bytes().map_err(bad)?, to.into_bytes().map_err(bad)?);
-        served.run(move |root| files::rename(root, &from, &to, replace)).await.map_err(failed)?;
+        served.run(move |root| files::rename(&root.dir, &from, &to, replace)).await.map_err(failed)?;
         self.changed(served, "renamed an entry");
         Ok(answer::empty(StatusCode::NO_CONTENT))
     }
@@ -371,7 +371,7 @@ impl Call<'_> {
     async fn delete(&self, body: Incoming) -> Result<Reply, Reply> {
         let DeleteRequest { root, path, recursive } = self.json(body).await?;
         let (served, path) = (self.root(root, Right::Both)?, path.into_bytes().map_err(bad)?);
-        served.run(move |root| files::delete(root, &path, recursive)).await.map_err(failed)?;
+        served.run(move |root| files::delete(&root.dir, &path, recursive)).await.map_err(failed)?;
         self.changed(served, "deleted an entry");
         Ok(answer::empty(StatusCode::NO_CONTENT))
     }
@@ -399,7 +399,7 @@ impl Call<'_> {
         let served = self.root(root, Right::Read)?;
         let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         let permit = Arc::clone(&self.shared.downloads).try_acquire_owned().map_err(|_| busy())?;
-        let opened = served.run(move |root| files::open_file(root, &path)).await.map_err(failed)?;
+        let opened = served.run(move |root| files::open_file(&root.dir, &path)).await.map_err(failed)?;
         self.changed(served, "opened a file");
         let (shared, session) = (Arc::clone(self.shared), self.session.number);
         let root = served.root().log_name();
@@ -569,16 +569,17 @@ fn failed(error: FileError) -> Reply {
         FileError::Kind(_) => StatusCode::CONFLICT,
         FileError::Busy => StatusCode::SERVICE_UNAVAILABLE,
         FileError::Unavailable(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        FileError::Io { source, .. } => match Errno::from_io_error(source) {
-            Some(Errno::NOENT) => StatusCode::NOT_FOUND,
-            Some(Errno::EXIST | Errno::NOTEMPTY | Errno::ISDIR | Errno::NOTDIR | Errno::BUSY) => {
-                StatusCode::CONFLICT
-            }
-            Some(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::LOOP | Errno::XDEV) => {
-                StatusCode::FORBIDDEN
-            }
-            Some(Errno::NOSPC | Errno::DQUOT) => StatusCode::INSUFFICIENT_STORAGE,
-            Some(Errno::NAMETOOLONG | Errno::INVAL) => StatusCode::BAD_REQUEST,
+        FileError::Io { source, .. } if files::is_of_link(source) => StatusCode::FORBIDDEN,
+        FileError::Io { source, .. } => match source.kind() {
+            ErrorKind::NotFound => StatusCode::NOT_FOUND,
+            ErrorKind::AlreadyExists
+            | ErrorKind::DirectoryNotEmpty
+            | ErrorKind::IsADirectory
+            | ErrorKind::NotADirectory
+            | ErrorKind::ResourceBusy => StatusCode::CONFLICT,
+            ErrorKind::PermissionDenied | ErrorKind::ReadOnlyFilesystem => StatusCode::FORBIDDEN,
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => StatusCode::INSUFFICIENT_STORAGE,
+            ErrorKind::InvalidFilename | ErrorKind::InvalidInput => StatusCode::BAD_REQUEST,
             _ => StatusCode::INTERNAL_SERVER_ERROR,
         },
     };

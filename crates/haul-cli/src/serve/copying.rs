@@ -13,11 +13,12 @@ use haul_engine::transfer::{
 use haul_model::Level;
 use haul_net::{DialSettings, Dialer, Grant, StreamLane, Ticket, Uses};
 use haul_proto::{JobOptions, Outcome as FileOutcome, Update};
+use haul_storage::Name;
 use haul_web::{CopyWork, PeerConnection, PeerLanes, PeerListing, PeerPage, SendLines, ServerCopy};
 use parking_lot::Mutex;
 use serde::Serialize;
 use std::borrow::Cow;
-use std::ffi::{CString, OsString};
+use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
@@ -111,7 +112,7 @@ pub(super) fn copy_for_browser(copy: &ServerCopy, send: SendLines<'_>) {
     let work = || match &copy.work {
         CopyWork::Send { names, to } => {
             let source =
-                |name: &CString| OsString::from_vec([directory.as_bytes(), b"/", name.as_bytes()].concat());
+                |name: &Name| OsString::from_vec([directory.as_bytes(), b"/", name.as_bytes()].concat());
             let job = SendJob::new(names.iter().map(source).collect());
             let options = with_options(job.options);
             transfer::send(&dial, &SendJob { to: to.clone(), options, ..job }, &context)

@@ -2,18 +2,15 @@
 
 use super::{FileError, directory, failed};
 use haul_proto::check_received;
-use haul_sys::dir::{DirReader, open_dir_at};
-use haul_sys::stat::stat_at;
-use haul_sys::{FileKind, Follow, Stat};
-use std::ffi::CString;
+use haul_storage::{Dir, FileKind, Follow, Name, Stat};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// One page.
 #[derive(Debug)]
 pub(crate) struct Listing {
     /// Names and metadata; `None` if an entry was removed meanwhile or cannot be examined.
-    pub(crate) entries: Vec<(CString, Option<Stat>)>,
+    pub(crate) entries: Vec<(Name, Option<Stat>)>,
     /// True if more names follow behind the last one.
     pub(crate) has_more: bool,
 }
@@ -22,15 +19,14 @@ pub(crate) struct Listing {
 ///
 /// Each page reads the whole directory, and keeps only the names of the page: memory does not grow
 /// with the directory.
-pub(crate) fn list(root: &OwnedFd, path: &[u8], after: &[u8], max: usize) -> Result<Listing, FileError> {
+pub(crate) fn list(root: &Arc<dyn Dir>, path: &[u8], after: &[u8], max: usize) -> Result<Listing, FileError> {
     const DOING: &str = "list the directory";
-    let place = directory(root, path, DOING)?;
-    let opened = open_dir_at(&place, c".", Follow::No).map_err(failed(DOING))?;
+    let dir = directory(root, path, DOING)?;
     let is_wanted = |name: &[u8]| Ok::<_, io::Error>(check_received(name).is_ok());
-    let names = DirReader::new(opened).names_behind(after, max, is_wanted);
+    let names = dir.list().and_then(|mut listing| listing.names_behind(after, max, is_wanted));
     let (names, has_more) = names.map_err(failed(DOING))?;
-    let with_facts = |name: CString| {
-        let facts = stat_at(&place, name.as_c_str(), Follow::No).ok();
+    let with_facts = |name: Name| {
+        let facts = dir.stat_at(&name, Follow::No).ok();
         (name, facts)
     };
     Ok(Listing { entries: names.into_iter().map(with_facts).collect(), has_more })

@@ -3,29 +3,35 @@
 //! Threads of each root do this work, confined to the root by the kernel like the sessions of the
 //! server. Paths resolve beneath the root directory, and no component is followed if it is a
 //! symbolic link.
+//!
+//! The work uses the traits of `haul-storage`. Only [`descriptors`] makes system calls: it opens
+//! what the engine gets as a path.
 
 mod changes;
 mod copies;
+mod descriptors;
 mod listing;
 mod opened;
 
 pub(crate) use changes::{create_folder, delete, rename};
-pub(crate) use copies::{ancestors, name, open_for_copy};
+pub(crate) use copies::name;
+pub(crate) use descriptors::{ancestors, open_directory, open_for_copy, open_waybill};
 pub(crate) use listing::{Listing, kind_name, list};
 pub(crate) use opened::{OpenedFile, open_file};
 
 use crate::limits::PATH_BYTES_MAX;
 use crossbeam_channel::{Sender, TrySendError, bounded};
+use haul_model::RelPath;
 use haul_net::{Role, TicketId};
 use haul_proto::check_received;
-use haul_sys::Follow;
-use haul_sys::beneath::{open_place_beneath, open_root};
+use haul_storage::{Dir, Follow, Name, local};
+use haul_sys::beneath::open_root;
 use rustix::io::Errno;
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::SystemTime;
@@ -95,7 +101,25 @@ pub(crate) enum FileError {
     Unavailable(String),
 }
 
-type Work = Box<dyn FnOnce(&Result<OwnedFd, String>) + Send>;
+/// The open directory of a root.
+pub(crate) struct OpenRoot {
+    /// The directory.
+    pub(crate) dir: Arc<dyn Dir>,
+    /// The same directory, opened only as a path, for [`descriptors`].
+    place: OwnedFd,
+}
+
+impl OpenRoot {
+    /// Opens the directory `path`. Links that lead to it are followed.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2).
+    fn open(path: &OsStr) -> io::Result<OpenRoot> {
+        Ok(OpenRoot { dir: local::open(Path::new(path), Follow::Yes)?, place: open_root(path)? })
+    }
+}
+
+type Work = Box<dyn FnOnce(&Result<OpenRoot, String>) + Send>;
 
 /// Threads that work in one root. They start with the first request.
 pub(crate) struct RootThreads {
@@ -116,10 +140,10 @@ impl RootThreads {
     /// Runs `work` on a thread of the root, with the open directory.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
-        work: impl FnOnce(&OwnedFd) -> Result<T, FileError> + Send + 'static,
+        work: impl FnOnce(&OpenRoot) -> Result<T, FileError> + Send + 'static,
     ) -> Result<T, FileError> {
         let (sender, done) = oneshot::channel();
-        let work = move |root: &Result<OwnedFd, String>| {
+        let work = move |root: &Result<OpenRoot, String>| {
             let result = match root {
                 Ok(root) => work(root),
                 Err(why) => Err(FileError::Unavailable(why.clone())),
@@ -144,7 +168,7 @@ impl RootThreads {
             let (root, work) = (self.root.clone(), work.clone());
             let run = move || {
                 let opened = (root.confine)().and_then(|()| {
-                    let opened = open_root(&root.path);
+                    let opened = OpenRoot::open(&root.path);
                     opened.map_err(|error| format!("cannot open the directory: {}", reason(&error)))
                 });
                 for work in work {
@@ -161,38 +185,40 @@ impl RootThreads {
 
 /// An entry: its directory, and its name in it.
 struct Entry {
-    place: OwnedFd,
-    name: CString,
+    dir: Arc<dyn Dir>,
+    name: Name,
 }
 
 /// Opens the directory of the entry `path`. No request names an entry with a reserved name: these
 /// belong to running transfers.
-fn entry(root: &OwnedFd, path: &[u8], doing: &'static str) -> Result<Entry, FileError> {
-    let refused = |fault: &dyn std::fmt::Display| FileError::Name(format!("cannot {doing}: {fault}"));
-    check_length(path)?;
-    let checked = check_received(path).map_err(|fault| refused(&fault))?;
-    let path = checked.as_bytes();
-    let (directory, name) = match path.iter().rposition(|byte| *byte == b'/') {
-        Some(at) => (&path[..at], &path[at + 1..]),
-        None => (&b""[..], path),
-    };
-    let place = open_place_beneath(root, OsStr::from_bytes(directory), Follow::No).map_err(failed(doing))?;
-    let name = CString::new(name).map_err(|_| refused(&"the name has a NUL"))?;
-    Ok(Entry { place, name })
+fn entry(root: &Arc<dyn Dir>, path: &[u8], doing: &'static str) -> Result<Entry, FileError> {
+    checked(path, doing)?;
+    let (above, name) = split(path);
+    let dir = directory(root, above, doing)?;
+    let name = Name::new(name).ok_or_else(|| failed(doing)(io::ErrorKind::InvalidFilename.into()))?;
+    Ok(Entry { dir, name })
 }
 
-/// Opens the directory `path`, only as a path; empty for the root.
-pub(crate) fn open_directory(root: &OwnedFd, path: &[u8]) -> Result<OwnedFd, FileError> {
-    directory(root, path, "open the directory")
+/// Splits a path into that of the directory, which is empty for the root, and the name in it.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|byte| *byte == b'/') {
+        Some(at) => (&path[..at], &path[at + 1..]),
+        None => (b"", path),
+    }
 }
 
 /// Opens the directory `path`; empty for the root. Reserved names are refused as in [`entry`].
-fn directory(root: &OwnedFd, path: &[u8], doing: &'static str) -> Result<OwnedFd, FileError> {
-    check_length(path)?;
-    if !path.is_empty() {
-        check_received(path).map_err(|fault| FileError::Name(format!("cannot {doing}: {fault}")))?;
+fn directory(root: &Arc<dyn Dir>, path: &[u8], doing: &'static str) -> Result<Arc<dyn Dir>, FileError> {
+    if path.is_empty() {
+        return Ok(Arc::clone(root));
     }
-    open_place_beneath(root, OsStr::from_bytes(path), Follow::No).map_err(failed(doing))
+    root.beneath(&checked(path, doing)?, Follow::No).map_err(failed(doing))
+}
+
+/// Checks that a request may name `path`: a path beneath the root without reserved names.
+fn checked(path: &[u8], doing: &'static str) -> Result<RelPath, FileError> {
+    check_length(path)?;
+    check_received(path).map_err(|fault| FileError::Name(format!("cannot {doing}: {fault}")))
 }
 
 pub(crate) fn check_length(path: &[u8]) -> Result<(), FileError> {
@@ -206,15 +232,18 @@ fn failed(doing: &'static str) -> impl Fn(io::Error) -> FileError {
     move |source| FileError::Io { doing, source }
 }
 
-/// Returns the text of an error of the system, without its number.
+/// Returns true if an error means that a path has a symbolic link, which is not followed.
+pub(crate) fn is_of_link(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::CrossesDevices || Errno::from_io_error(error) == Some(Errno::LOOP)
+}
+
+/// Returns the text of an error of the storage, without its number.
 fn reason(error: &io::Error) -> String {
-    match Errno::from_io_error(error) {
-        Some(Errno::LOOP | Errno::XDEV) => "the path has a symbolic link, which is not followed".to_owned(),
-        _ => {
-            let text = error.to_string();
-            text.split(" (os error").next().unwrap_or_default().to_owned()
-        }
+    if is_of_link(error) {
+        return "the path has a symbolic link, which is not followed".to_owned();
     }
+    let text = error.to_string();
+    text.split(" (os error").next().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

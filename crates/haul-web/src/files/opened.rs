@@ -1,79 +1,140 @@
 //! Files for downloads.
 
 use super::{Entry, FileError, entry, failed};
-use haul_sys::filesystem::is_length_certain;
-use haul_sys::open::{create_in_memory, open_entry_at, open_source_at};
-use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::transfer::read_all;
-use haul_sys::{Contents, FileKind, Follow, Stat};
-use std::fs::File;
+use aws_lc_rs::digest::{SHA256, digest};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use haul_storage::{Change, Dir, FileKind, Follow, Lengths, SourceFile, Stat, Version};
 use std::io;
-use std::os::fd::OwnedFd;
-
-/// A regular file that is open for reading.
-#[derive(Debug)]
-pub(crate) struct OpenedFile {
-    pub(crate) file: File,
-    pub(crate) facts: Stat,
-    /// False on file systems that always report the present time as the change time.
-    has_ctime: bool,
-}
-
-impl OpenedFile {
-    /// Returns a tag of this version of the file, in quotes. A process can reset the modification
-    /// time, but not the change time.
-    pub(crate) fn tag(&self) -> String {
-        let Stat { ino, size, mtime, ctime, .. } = self.facts;
-        let tag = format!("{ino:x}-{size:x}-{:x}.{:x}", mtime.sec, mtime.nsec);
-        if self.has_ctime {
-            format!("\"{tag}-{:x}.{:x}\"", ctime.sec, ctime.nsec)
-        } else {
-            format!("\"{tag}\"")
-        }
-    }
-
-    /// Checks that the file has not changed since it was opened.
-    pub(crate) fn check(&self) -> io::Result<()> {
-        match stat_fd(&self.file)?.contents_since(&self.facts) {
-            Contents::Unchanged => Ok(()),
-            Contents::Unknown if !self.has_ctime => Ok(()),
-            Contents::Unknown | Contents::Changed => Err(io::Error::other("the file changed")),
-        }
-    }
-}
+use std::sync::Arc;
 
 /// Maximum number of bytes of a file that is read before it is sent.
 const HELD_BYTES_MAX: usize = 16 << 20;
 
+/// Number of bytes that are read at once of a file without a certain length.
+const HELD_STEP_BYTES: usize = 64 << 10;
+
+/// A regular file that is open for reading.
+#[derive(Debug)]
+pub(crate) enum OpenedFile {
+    /// A file whose length is certain.
+    Stored {
+        /// The file.
+        file: Arc<dyn SourceFile>,
+        /// False on file systems that always report the present time as the change time.
+        has_ctime: bool,
+    },
+    /// All bytes of a file that reports no certain length. The response states the length, and the
+    /// contents may be different at each read.
+    Held(Vec<u8>),
+}
+
+impl OpenedFile {
+    /// Returns the number of bytes.
+    pub(crate) fn size(&self) -> u64 {
+        match self {
+            OpenedFile::Stored { file, .. } => file.opened().size,
+            OpenedFile::Held(bytes) => bytes.len() as u64,
+        }
+    }
+
+    /// Returns a tag of this version of the file, in quotes. A process can reset the modification
+    /// time, but not the change time.
+    pub(crate) fn tag(&self) -> String {
+        let (file, has_ctime) = match self {
+            OpenedFile::Stored { file, has_ctime } => (file, *has_ctime),
+            // The metadata say nothing about contents that are computed.
+            OpenedFile::Held(bytes) => {
+                return format!("\"{}\"", URL_SAFE_NO_PAD.encode(digest(&SHA256, bytes)));
+            }
+        };
+        let Stat { ino, size, mtime, ctime, .. } = *file.opened();
+        let tag = format!("{ino:x}-{size:x}-{:x}.{:x}", mtime.sec, mtime.nsec);
+        if has_ctime { format!("\"{tag}-{:x}.{:x}\"", ctime.sec, ctime.nsec) } else { format!("\"{tag}\"") }
+    }
+
+    /// Fills `into` with the bytes from offset `at`.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::UnexpectedEof`] if the file ends before, and the errors of
+    /// [`SourceFile::read_at`].
+    pub(crate) fn read_exact_at(&self, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let read = match self {
+            OpenedFile::Stored { file, .. } => file.read_at(at, into)?,
+            OpenedFile::Held(bytes) => {
+                let rest = usize::try_from(at).ok().and_then(|at| bytes.get(at..)).unwrap_or_default();
+                let len = rest.len().min(into.len());
+                into[..len].copy_from_slice(&rest[..len]);
+                len
+            }
+        };
+        if read == into.len() { Ok(()) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Checks that the file has not changed since it was opened.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        let OpenedFile::Stored { file, has_ctime } = self else { return Ok(()) };
+        match file.changed_since(&Version::of(file.opened()))? {
+            None => Ok(()),
+            Some(Change::Unknown) if !has_ctime => Ok(()),
+            Some(_) => Err(io::Error::other("the file changed")),
+        }
+    }
+}
+
 /// Opens the regular file `path`. A file that reports no certain length is read to its end first.
-pub(crate) fn open_file(root: &OwnedFd, path: &[u8]) -> Result<OpenedFile, FileError> {
+pub(crate) fn open_file(root: &Arc<dyn Dir>, path: &[u8]) -> Result<OpenedFile, FileError> {
     const DOING: &str = "open the file";
-    let Entry { place, name } = entry(root, path, DOING)?;
+    const OTHER_KIND: FileError = FileError::Kind("cannot open the file: it is not a regular file");
+    let Entry { dir, name } = entry(root, path, DOING)?;
     // Opening a device can have effects.
-    let before = stat_at(&place, name.as_c_str(), Follow::No).map_err(failed(DOING))?;
+    let before = dir.stat_at(&name, Follow::No).map_err(failed(DOING))?;
     if before.kind != FileKind::Regular {
-        return Err(FileError::Kind("cannot open the file: it is not a regular file"));
+        return Err(OTHER_KIND);
     }
-    let opened = open_source_at(&place, name.as_c_str(), Follow::No, false).map_err(failed(DOING))?;
-    let facts = stat_fd(&opened).map_err(failed(DOING))?;
-    if facts.kind != FileKind::Regular {
-        return Err(FileError::Kind("cannot open the file: it is not a regular file"));
+    let file = dir.source(&name, Follow::No).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput => OTHER_KIND,
+        _ => failed(DOING)(error),
+    })?;
+    if is_length_certain(&*file) {
+        let now = file.stat().map_err(failed(DOING))?;
+        let has_ctime = now.ctime == file.opened().ctime;
+        return Ok(OpenedFile::Stored { file, has_ctime });
     }
-    if is_length_certain(&opened, facts.size) {
-        let again = stat_fd(&opened).map_err(failed(DOING))?;
-        return Ok(OpenedFile { file: opened.into(), facts, has_ctime: again.ctime == facts.ctime });
+    read_all(&*file).map(OpenedFile::Held).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => FileError::Kind(
+            "cannot open the file: its file system does not report its length, and it has more than 16 MiB",
+        ),
+        _ => failed("read the file")(error),
+    })
+}
+
+/// Returns true if a file has as many bytes as it reports.
+fn is_length_certain(file: &dyn SourceFile) -> bool {
+    match file.device().capabilities.lengths {
+        Lengths::Certain => true,
+        Lengths::CertainUnlessZero => file.opened().size > 0,
+        Lengths::Uncertain => false,
     }
-    // The response states the length, and the contents may be different at each read.
-    let bytes = open_entry_at(&place, name.as_c_str())
-        .and_then(|file| read_all(file, HELD_BYTES_MAX))
-        .map_err(|error| match error.kind() {
-            io::ErrorKind::FileTooLarge => FileError::Kind(
-                "cannot open the file: its file system does not report its length, and it has more than 16 MiB",
-            ),
-            _ => failed("read the file")(error),
-        })?;
-    let held = create_in_memory(&bytes).map_err(failed(DOING))?;
-    // Its own metadata make its tag: two reads are two versions.
-    let facts = stat_fd(&held).map_err(failed(DOING))?;
-    Ok(OpenedFile { file: held.into(), facts, has_ctime: true })
+}
+
+/// Reads a file to its end, whatever length it reports.
+///
+/// # Errors
+/// Returns [`io::ErrorKind::FileTooLarge`] if the file has more than [`HELD_BYTES_MAX`] bytes, and
+/// the errors of [`SourceFile::read_at`].
+fn read_all(file: &dyn SourceFile) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        let filled = bytes.len();
+        bytes.resize(filled + HELD_STEP_BYTES, 0);
+        let read = file.read_at(filled as u64, &mut bytes[filled..])?;
+        bytes.truncate(filled + read);
+        if bytes.len() > HELD_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        if read < HELD_STEP_BYTES {
+            return Ok(bytes);
+        }
+    }
 }

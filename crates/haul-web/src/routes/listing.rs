@@ -10,11 +10,10 @@ use crate::query::{self, BadRequest, PathText};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use haul_proto::ListedEntry;
-use haul_sys::Stat;
+use haul_storage::{Name, Stat};
 use hyper::StatusCode;
 use hyper::body::Incoming;
 use serde::{Deserialize, Serialize};
-use std::ffi::CString;
 use std::sync::Arc;
 
 #[derive(Deserialize)]
@@ -56,8 +55,8 @@ impl Entry {
         Entry { name, name64, kind: "unknown", size: 0, mtime: 0, mtime_ns: 0, mode: 0 }
     }
 
-    fn of_this_server(name: CString, facts: Option<Stat>) -> Entry {
-        let named = Entry::named(name.into_bytes());
+    fn of_this_server(name: Name, facts: Option<Stat>) -> Entry {
+        let named = Entry::named(name.as_bytes().to_vec());
         let Some(Stat { kind, size, mtime, mode, .. }) = facts else { return named };
         Entry { kind: kind_name(kind), size, mtime: mtime.sec, mtime_ns: mtime.nsec, mode, ..named }
     }
@@ -85,7 +84,7 @@ impl Call<'_> {
                     bad(BadRequest::Query(format!("'max' is not from 1 to {NAMES_PER_PAGE_MAX}")))
                 })?,
         };
-        let listed = served.run(move |root| files::list(root, &path, &after, max)).await;
+        let listed = served.run(move |root| files::list(&root.dir, &path, &after, max)).await;
         let Listing { entries, has_more } = listed.map_err(failed)?;
         let next = entries.last().filter(|_| has_more).map(|(name, _)| query::encode(name.as_bytes()));
         let entries = entries.into_iter().map(|(name, facts)| Entry::of_this_server(name, facts)).collect();

@@ -26,8 +26,8 @@ impl Call<'_> {
         let directory = served.run(move |root| files::open_directory(root, &path)).await.map_err(failed)?;
         let waybill = match file {
             Some(file) => {
-                let opened = served.run(move |root| files::open_file(root, &file)).await;
-                opened.map_err(failed)?.file.into()
+                let opened = served.run(move |root| files::open_waybill(root, &file)).await;
+                opened.map_err(failed)?
             }
             None => verification::receive(request.into_body(), &self.shared.limits).await.map_err(bad)?,
         };

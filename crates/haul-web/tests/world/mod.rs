@@ -3,13 +3,12 @@
 use haul_engine::transfer::{self, BoxError, Dial, Offer, SendJob, SimpleObserver};
 use haul_lab::browser::{Browser, parse_link};
 use haul_net::{Grant, Lane, Listener, Role, Session, Ticket, Uses};
+use haul_storage::Name;
 use haul_web::{
     CertificateSource, CopyWork, Peers, ServerCopy, Verification, WebLimits, WebListener, WebRoot, WebServer,
     WebSettings,
 };
-use std::ffi::{CString, OsStr};
 use std::os::fd::AsRawFd as _;
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -59,7 +58,7 @@ fn echo(session: &Session) {
 fn copy_between(copy: &ServerCopy) -> Result<(u64, u64), String> {
     let directory = format!("/proc/self/fd/{}", copy.directory.as_raw_fd());
     let CopyWork::Send { names, to } = &copy.work else { return Err("not tested here".into()) };
-    let source = |name: &CString| Path::new(&directory).join(OsStr::from_bytes(name.as_bytes()));
+    let source = |name: &Name| Path::new(&directory).join(name.as_os_str());
     let sources = names.iter().map(|name| source(name).into()).collect();
     let job = SendJob { to: to.clone(), ..SendJob::new(sources) };
     let dial = |number: u32| (copy.connect)(number).map_err(BoxError::from);
