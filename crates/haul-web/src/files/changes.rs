@@ -3,7 +3,6 @@
 use super::{Entry, FileError, entry, failed};
 use crate::limits::DELETE_DEPTH_MAX;
 use haul_storage::{Dir, FileKind, Follow, Listing, Missing, Name, Node, Remove, Replace};
-use rustix::io::Errno;
 use std::io;
 use std::sync::Arc;
 
@@ -111,7 +110,7 @@ fn empty(above: &dyn Dir, name: &Name) -> Result<(), FileError> {
         };
         match level.dir.remove(&next.name, Remove::File) {
             Ok(()) => {}
-            Err(error) if is_directory(&*level.dir, &next.name, &error) => {
+            Err(error) if error.kind() == io::ErrorKind::IsADirectory => {
                 let deeper = enter(&*level.dir, &next.name).map_err(failed(DOING))?;
                 if levels.len() >= DELETE_DEPTH_MAX {
                     return Err(FileError::Kind(
@@ -126,11 +125,4 @@ fn empty(above: &dyn Dir, name: &Name) -> Result<(), FileError> {
         }
     }
     Ok(())
-}
-
-/// Returns true if the removal of a file failed because `name` belongs to a directory: with
-/// `EISDIR` on Linux, with `EPERM` by POSIX and on some file systems.
-fn is_directory(dir: &dyn Dir, name: &Name, error: &io::Error) -> bool {
-    matches!(Errno::from_io_error(error), Some(Errno::ISDIR | Errno::PERM))
-        && dir.stat_at(name, Follow::No).is_ok_and(|facts| facts.kind == FileKind::Directory)
 }

@@ -1,5 +1,7 @@
 //! Tests of listings, changes and downloads beneath a root, on the local file system and in memory.
 
+mod faults;
+
 use super::copies::check;
 use super::*;
 use haul_storage::memory::MemoryStorage;
