@@ -94,16 +94,34 @@ async function start() {
   }
 }
 
+/** Number of codes that were entered or accepted: a refusal counts only for the latest. */
+let codes = 0;
+
+/** Signs in with the code that the user entered. */
+async function enterCode() {
+  codes += 1;
+  const own = codes;
+  let session;
+  try {
+    session = await api.signIn(element("code").value.trim());
+  } catch (error) {
+    // The server delays a refusal. Another code can have been entered or accepted meanwhile.
+    if (own === codes) {
+      throw error;
+    }
+    return;
+  }
+  codes += 1;
+  element("code").value = "";
+  // Before the panes load: a later message stays.
+  say("");
+  await showFiles(session);
+}
+
 installTheme(element("theme"));
 element("sign-in").addEventListener("submit", (event) => {
   event.preventDefault();
-  attempt(async () => {
-    const session = await api.signIn(element("code").value.trim());
-    element("code").value = "";
-    // Before the panes load: a later message stays.
-    say("");
-    await showFiles(session);
-  });
+  attempt(enterCode);
 });
 element("share").addEventListener("click", () =>
   attempt(async () => {

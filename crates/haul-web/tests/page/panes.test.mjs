@@ -221,19 +221,61 @@ test("a wrong code is refused, and an ended session can continue", async (t) => 
   await page.waitForSelector("#sign-in:not([hidden])");
   await page.fill("#code", "0".repeat(32));
   await page.keyboard.press("Enter");
-  await page.locator("#status.error").waitFor();
+  await waitForStatus(page, "the code is wrong");
   assert.ok(await page.isVisible("#sign-in"));
+  const listed = page.waitForResponse((response) => response.url().includes("/tree?") && response.ok());
   await page.fill("#code", await newCode());
   await page.keyboard.press("Enter");
+  await listed;
+  await page.waitForSelector("#files:not([hidden])");
   await waitForNames(page, "right", ["file"]);
   await page.click("#share");
   const link = await page.inputValue("dialog input");
   await page.keyboard.press("Escape");
+  await page.locator("dialog").waitFor({ state: "detached" });
   const other = await openPage(t, { link });
   await other.click("#sign-out");
+  await waitForStatus(other, "Signed out.");
   await page.click("#sign-out");
   await waitForStatus(page, "Signed out.");
   assert.ok(await page.isHidden("#files"));
+});
+
+// Regression: the server delays the refusal of a wrong code, and its message replaced later ones.
+test("a late refusal of a code keeps the message of the sign-out", async (t) => {
+  folder("refused");
+  const page = await openAt(t, "refused", { isOwn: true });
+  await page.click("#sign-out");
+  await waitForStatus(page, "Signed out.");
+  const [wrong, right] = ["0".repeat(32), await newCode()];
+  let release;
+  const released = new Promise((resolve) => {
+    release = resolve;
+  });
+  await page.route("**/session", async (route) => {
+    if (route.request().postDataJSON()?.code !== wrong) {
+      return route.continue();
+    }
+    await released;
+    await route.fulfill({ status: 403, json: { error: "the code is wrong" } });
+  });
+  const enterCode = async (code) => {
+    const requested = page.waitForRequest(/\/session$/);
+    await page.fill("#code", code);
+    await page.keyboard.press("Enter");
+    await requested;
+  };
+  await enterCode(wrong);
+  await enterCode(right);
+  await page.click("#sign-out");
+  await waitForStatus(page, "Signed out.");
+  const refused = page.waitForResponse((response) => response.status() === 403);
+  release();
+  await (await refused).finished();
+  // The answer to a later request comes after the page has taken the refusal.
+  await page.evaluate(() => fetch("/session").then((response) => response.text()));
+  assert.equal(await page.locator("#status").textContent(), "Signed out.");
+  assert.ok(await page.isVisible("#sign-in"));
 });
 
 // Regression: the message of a request that was in progress replaced that of the sign-out.
