@@ -42,7 +42,8 @@ pub(crate) struct FetchRequest {
 
 /// A copy that a browser requests.
 pub struct ServerCopy {
-    /// Directory of this server. It is a path only (`O_PATH`).
+    /// Directory of this server, only as a path (`O_PATH`). It is a descriptor because the job
+    /// takes a path: `/proc/self/fd/N` leads to this directory whatever is renamed.
     pub directory: OwnedFd,
     /// Direction and entries.
     pub work: CopyWork,

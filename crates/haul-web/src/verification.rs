@@ -12,6 +12,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// A verification that a browser requests.
+///
+/// Both are descriptors because the job takes paths: `/proc/self/fd/N` leads to the same inode
+/// whatever is renamed.
 #[derive(Debug)]
 pub struct Verification {
     /// The waybill, a regular file.
