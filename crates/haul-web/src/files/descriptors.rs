@@ -82,7 +82,11 @@ fn place(root: &OpenRoot, path: &[u8], doing: &'static str) -> Result<OwnedFd, F
 }
 
 /// Checks that a descriptor is open on the inode whose metadata were read for the checks.
-fn ensure_same(opened: &OwnedFd, examined: io::Result<Stat>, doing: &'static str) -> Result<(), FileError> {
+pub(super) fn ensure_same(
+    opened: &OwnedFd,
+    examined: io::Result<Stat>,
+    doing: &'static str,
+) -> Result<(), FileError> {
     let examined = examined.map_err(failed(doing))?;
     if stat_fd(opened).map_err(failed(doing))?.identity() == examined.identity() {
         return Ok(());

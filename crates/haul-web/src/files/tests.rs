@@ -3,6 +3,7 @@
 mod faults;
 
 use super::copies::check;
+use super::descriptors::ensure_same;
 use super::*;
 use haul_storage::memory::MemoryStorage;
 use haul_storage::{Create, FileKind, Missing, Node};
@@ -165,6 +166,22 @@ fn no_descriptor_of_the_engine_leads_out_of_the_root() {
     assert!(matches!(open_for_copy(&root, b"a", &[], &[]), Err(FileError::Name(_))), "no entry");
     let above = ancestors(&root, b"a").expect("found");
     assert_eq!(above.iter().take(3).map(|found| found.1).collect::<Vec<_>>(), ["root/a", "root", ""].map(of));
+}
+
+#[test]
+fn descriptor_of_another_inode_than_the_examined_one_is_refused() {
+    let home = tempfile::tempdir().expect("a folder");
+    let world = World::plant(local::open(home.path(), Follow::Yes).expect("opened"));
+    let root = OpenRoot::open(home.path().join("root").as_os_str()).expect("opened");
+    let opened = open_directory(&root, b"a").expect("opened");
+    let same = |dir: &str| {
+        let examined = world.home.beneath(&path(dir), Follow::No).expect("opened").stat();
+        ensure_same(&opened, examined, "open the directory")
+    };
+    same("root/a").expect("the same");
+    assert!(matches!(same("root/a/b"), Err(FileError::Kind(_))));
+    let failed = ensure_same(&opened, Err(io::ErrorKind::NotFound.into()), "open the directory");
+    assert!(matches!(failed, Err(FileError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound));
 }
 
 #[test]

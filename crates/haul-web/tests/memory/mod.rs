@@ -1,5 +1,5 @@
 //! Memory that requests take: live bytes above those before, of server and browser together, at
-//! most 64 for each byte of the request, and 16 MiB.
+//! most 64 for each byte of the request, and 16 MiB. It does not grow with a listed directory.
 //!
 //! The counts are those of the process, so that the test needs a process of its own.
 
@@ -50,4 +50,24 @@ fn requests_take_memory_in_proportion_to_their_length() {
         assert!(most <= PER_BYTE * sent + BESIDES, "{what}: {most} live bytes");
         assert!(status.is_err() || browser.get("/session").status == 200, "{what}");
     }
+}
+
+#[test]
+fn a_page_of_a_large_directory_takes_no_memory_for_its_other_names() {
+    const NAMES: usize = 30_000;
+    const NAME_LEN: usize = 200;
+    let world = World::new(Role::Read, limits());
+    let large = world.path("root/large");
+    std::fs::create_dir(&large).expect("made");
+    for number in 0..NAMES {
+        std::fs::File::create(large.join(format!("{number:0NAME_LEN$}"))).expect("created");
+    }
+    let browser = world.browser();
+    let list = || browser.get("/tree?path=large&max=10").json()["entries"].as_array().map(Vec::len);
+    assert_eq!(list(), Some(10));
+    PeakAlloc.reset_peak_usage();
+    let before = PeakAlloc.current_usage();
+    assert_eq!(list(), Some(10));
+    let most = PeakAlloc.peak_usage().saturating_sub(before);
+    assert!(most < NAMES * NAME_LEN / 4, "{most} live bytes");
 }
