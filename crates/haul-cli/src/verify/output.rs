@@ -5,12 +5,12 @@ use super::signer;
 use crate::console::this_command;
 use crate::json;
 use haul_engine::copy::quote;
-use haul_engine::repair::was_cut_off;
+use haul_engine::repair::InterruptedRepairs;
 use haul_engine::signature::Proof;
 use haul_engine::verify::{Located, Resumption, Verdict, VerdictKind, VerifyObserver, VerifyTotals};
 use haul_log::waybill::ReadError;
 use haul_model::format_size;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io::{self, BufWriter, IsTerminal, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,8 +28,8 @@ pub(crate) struct Output<'a> {
     /// True if standard output is a terminal: each line is flushed.
     watched: bool,
     flaws: u64,
-    /// Directory that the names are relative to.
-    root: Option<OsString>,
+    /// Search for interrupted repairs below the directory that the names are relative to.
+    interrupted: Option<InterruptedRepairs>,
     broken: Option<io::Error>,
     /// Set to `true` to stop the work when standard output cannot be written.
     stop: &'a AtomicBool,
@@ -39,12 +39,12 @@ impl<'a> Output<'a> {
     pub(crate) fn new(name: &'static str, json: bool, verbose: bool, stop: &'a AtomicBool) -> Output<'a> {
         let watched = io::stdout().is_terminal();
         let out = BufWriter::with_capacity(64 << 10, io::stdout());
-        Output { name, json, verbose, out, watched, flaws: 0, root: None, broken: None, stop }
+        Output { name, json, verbose, out, watched, flaws: 0, interrupted: None, broken: None, stop }
     }
 
     /// Sets the directory that the names are relative to, for details on damaged files.
     pub(super) fn set_root(&mut self, root: &OsStr) {
-        self.root = Some(root.to_owned());
+        self.interrupted = Some(InterruptedRepairs::below(root));
     }
 
     /// Writes one line.
@@ -121,8 +121,8 @@ impl VerifyObserver for Output<'_> {
             return;
         }
         let may_be_half = matches!(verdict.kind, VerdictKind::Modified(_) | VerdictKind::Rotted);
-        let root = self.root.as_ref().filter(|_| may_be_half);
-        let half_repaired = root.is_some_and(|root| was_cut_off(root, &verdict.path));
+        let interrupted = self.interrupted.as_ref().filter(|_| may_be_half);
+        let half_repaired = interrupted.is_some_and(|repairs| repairs.include(&verdict.path));
         if self.json {
             return self.event(&Event::entry(verdict, half_repaired));
         }

@@ -6,7 +6,8 @@ use super::repair_target::RepairTarget;
 use super::{Done, JournalWarning, LeftReason, Recovered, Repair, RepairObserver};
 use crate::verify::{Change, Verdict, VerdictKind};
 use haul_log::waybill::{Kind, Moment, RelPath};
-use std::ffi::OsStr;
+use std::cell::OnceCell;
+use std::ffi::{OsStr, OsString};
 
 /// State of a file after the recovery of an earlier repair.
 pub(super) enum RecoveredState {
@@ -21,10 +22,26 @@ pub(super) fn stand_beside(root: &Root, path: &RelPath) -> bool {
     NameAt::of(root, path).is_ok_and(|name_at| inplace::was_cut_off(&name_at))
 }
 
-/// Returns true if an in-place repair of this file below a root was interrupted, so that the file
-/// may be partially repaired.
-pub fn was_cut_off(root: &OsStr, path: &RelPath) -> bool {
-    Root::open(root).is_ok_and(|root| stand_beside(&root, path))
+/// Search for in-place repairs that were interrupted. Opens the root at the first search.
+#[derive(Debug)]
+pub struct InterruptedRepairs {
+    path: OsString,
+    /// `None` if the root cannot be opened.
+    root: OnceCell<Option<Root>>,
+}
+
+impl InterruptedRepairs {
+    /// Creates a search in files below a root.
+    pub fn below(root: &OsStr) -> InterruptedRepairs {
+        InterruptedRepairs { path: root.to_owned(), root: OnceCell::new() }
+    }
+
+    /// Returns true if an in-place repair of the file at a path was interrupted, so that the file
+    /// may be partially repaired.
+    pub fn include(&self, path: &RelPath) -> bool {
+        let root = self.root.get_or_init(|| Root::open(&self.path).ok());
+        root.as_ref().is_some_and(|root| stand_beside(root, path))
+    }
 }
 
 impl Repair<'_> {

@@ -32,7 +32,7 @@ mod tests;
 mod times;
 mod why;
 
-pub use leftovers::was_cut_off;
+pub use leftovers::InterruptedRepairs;
 pub use report::{Done, Outcome, Recovered, RepairObserver, RepairTally, RepairedRange};
 pub use rounds::{Remotes, ReplicaAt, ReplicaRequest, ReplicaResponse};
 pub use why::{JournalDistrust, JournalWarning, LeftReason, RepairError};
@@ -114,7 +114,7 @@ pub fn repair(
     let root =
         Root::open(&settings.root).map_err(|source| RepairError::Root(settings.root.clone(), source))?;
     let mut finding =
-        Finding { wanted: Wanted::new(), intact: 0, flaws: 0, again: false, root: &root, report };
+        Finding { wanted: Wanted::new(), intact: 0, flaws: 0, again: false, root: root.clone(), report };
     let how = VerifySettings {
         resume: settings.resume.clone(),
         any_seed: false,
@@ -199,14 +199,14 @@ struct Finding<'r> {
     flaws: u64,
     /// True if the last entry was intact, but an earlier repair left files next to it.
     again: bool,
-    root: &'r Root,
+    root: Root,
     report: &'r mut dyn RepairObserver,
 }
 
 impl VerifyObserver for Finding<'_> {
     fn judged(&mut self, verdict: &Verdict) {
         let is_intact = matches!(verdict.kind, VerdictKind::Intact { .. });
-        self.again = is_intact && leftovers::stand_beside(self.root, &verdict.path);
+        self.again = is_intact && leftovers::stand_beside(&self.root, &verdict.path);
         if is_intact && !self.again {
             self.intact += 1;
         } else {

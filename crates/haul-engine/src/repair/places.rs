@@ -5,7 +5,7 @@ use crate::verify::component_of;
 use haul_log::waybill::RelPath;
 use haul_storage::{Dir, Follow, Lengths, Name, Node, Remove, SourceFile, Stat, Version, local};
 use haul_sys::beneath::open_root;
-use parking_lot::Mutex;
+use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
@@ -14,10 +14,10 @@ use std::sync::Arc;
 
 /// Directory that paths are resolved below. It keeps the directory of the last path open, because
 /// the next path is usually in the same directory.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Root {
     dir: Arc<dyn Dir>,
-    last: Mutex<Option<(RelPath, Arc<dyn Dir>)>>,
+    last: RefCell<Option<(RelPath, Arc<dyn Dir>)>>,
 }
 
 /// Directory that files may be taken from.
@@ -40,7 +40,7 @@ pub(super) struct NameAt {
 
 impl Root {
     pub(super) fn new(dir: Arc<dyn Dir>) -> Root {
-        Root { dir, last: Mutex::default() }
+        Root { dir, last: RefCell::default() }
     }
 
     /// Opens a directory of the local file system.
@@ -53,15 +53,14 @@ impl Root {
         if path.is_empty() {
             return Ok(Arc::clone(&self.dir));
         }
-        let mut last = self.last.lock();
-        if let Some((known, dir)) = &*last
+        if let Some((known, dir)) = &*self.last.borrow()
             && known.as_bytes() == path
         {
             return Ok(Arc::clone(dir));
         }
         let path = RelPath::new(path).map_err(io::Error::other)?;
         let dir = self.dir.beneath(&path, Follow::Yes)?;
-        *last = Some((path, Arc::clone(&dir)));
+        *self.last.borrow_mut() = Some((path, Arc::clone(&dir)));
         Ok(dir)
     }
 }
