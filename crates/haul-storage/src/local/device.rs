@@ -35,8 +35,10 @@ impl LocalDevice {
         }
     }
 
-    /// Detects a full file system before bytes arrive: reserves space for the first `len` bytes of
-    /// a file, or compares `len` with the free space. Does not change the length of the file.
+    /// Detects a full file system before bytes arrive: compares `len` with the free space, and
+    /// reserves the first `len` bytes of a file where that costs one call. Does not change the
+    /// length of the file. A reservation of more than the free space would fill the file system
+    /// until it fails, and other processes would find no space meanwhile.
     ///
     /// The free space is asked once for each [`PROMISE_BYTES_MAX`] that files were promised, and
     /// for each file that exceeds the rest.
@@ -44,8 +46,9 @@ impl LocalDevice {
     /// # Errors
     /// Returns `ENOSPC` or the errors of fallocate(2). The file is then unchanged.
     pub(super) fn reserve(&self, file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
+        self.compare_free(file, len)?;
         if !self.device.capabilities.reserves {
-            return self.compare_free(file, len);
+            return Ok(());
         }
         match sparse::allocate(file, ByteRange::between(0, len), true) {
             Ok(Support::Done | Support::Unsupported) => Ok(()),
@@ -143,5 +146,21 @@ mod tests {
             assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         }
         assert_eq!(file.metadata().unwrap().len(), 0);
+    }
+
+    /// A file of a terabyte once filled the disk until the reservation failed, and other processes
+    /// found no space meanwhile.
+    #[test]
+    fn more_than_the_free_space_is_refused_before_any_is_reserved() {
+        let home = tempfile::tempdir_in("/dev/shm").unwrap();
+        let path = home.path().join("f");
+        std::fs::write(&path, "").unwrap();
+        // By this descriptor no space can be reserved: fallocate(2) fails with `EBADF`.
+        let file = File::open(path).unwrap();
+        let mut device = LocalDevice::of(1, &file);
+        device.device.capabilities.reserves = true;
+        let free = filesystem::space(&file).unwrap().free.expect("tmpfs reports its space");
+        let error = device.reserve(file.as_fd(), free * 2).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     }
 }
