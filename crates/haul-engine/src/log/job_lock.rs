@@ -17,9 +17,13 @@ use std::time::Duration;
 const TRIES: u32 = 10;
 const STEP: Duration = Duration::from_millis(5);
 
-/// Maximum number of times that the lock file or its directory may be gone, or the lock file be
-/// another one, after it was opened. It disappears each time another process finishes the job.
+/// Maximum number of times in a row that the lock file or its directory may be gone before it is
+/// opened. It disappears each time another process finishes the job.
 const ENDS_MAX: u32 = 100;
+
+/// Maximum number of times that the path may lead to another file than the open one, although that
+/// one was not removed.
+const OTHERS_MAX: u32 = 100;
 
 /// Name of the lock file in the directory of a job.
 pub(super) const NAME: &str = "lock";
@@ -41,7 +45,7 @@ impl JobLock {
     /// blocks until another holder releases the lock.
     pub(super) fn take(home: &Path, wait: bool) -> Result<JobLock, LogError> {
         let path = &home.join(NAME);
-        let (mut tries, mut ends) = (TRIES, 0);
+        let (mut tries, mut ends, mut others) = (TRIES, 0, 0);
         loop {
             let mut file = match open(home, path) {
                 Err(error) if is_gone(&error) && ends < ENDS_MAX => {
@@ -50,6 +54,7 @@ impl JobLock {
                 }
                 opened => opened?,
             };
+            ends = 0;
             match file.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) if wait => {
@@ -69,8 +74,9 @@ impl JobLock {
             // The previous holder may have deleted the lock file and its directory after we opened
             // it.
             if !is_same_path(path, &file).map_err(LogError::io("check lock", path))? {
-                ends += 1;
-                if ends > ENDS_MAX {
+                let facts = file.metadata().map_err(LogError::io("check lock", path))?;
+                others += u32::from(facts.nlink() > 0);
+                if others > OTHERS_MAX {
                     return Err(LogError::UnstableInode { path: path.clone() });
                 }
                 continue;
