@@ -61,6 +61,9 @@ pub(super) struct File {
     /// Level that the file must reach: that of the job, or a higher one that the engine chose for
     /// this file.
     pub(super) settle: Level,
+    /// Highest level that may be reported of the file. Objects of an earlier run are durable, but
+    /// that run may have read them back from the page cache only.
+    pub(super) report_max: Level,
     /// Objects that reached the level.
     pub(super) settled: Runs,
     pub(super) writing: BTreeMap<u64, Writing>,
@@ -113,6 +116,7 @@ impl File {
             attempt: 0,
             done: holes.clone(),
             settle,
+            report_max: Level::Reread,
             settled: holes.clone(),
             holes,
             writing: BTreeMap::new(),
@@ -186,6 +190,11 @@ impl File {
         self.done.pieces() > RUNS_HELD_MAX
     }
 
+    /// Returns the level to report of the file.
+    pub(super) fn reported_level(&self) -> Level {
+        self.settle.min(self.report_max)
+    }
+
     pub(super) fn queue_reports(&mut self, level: Level, objects: &Runs) {
         self.syncs.entry(level).or_default().unite(objects);
     }
@@ -199,6 +208,7 @@ impl File {
         self.attempt += 1;
         self.done = self.holes.clone();
         self.settled = self.holes.clone();
+        self.report_max = Level::Reread;
         self.writing.clear();
         self.pairs.clear();
         self.whole_pair = Pair::default();

@@ -128,7 +128,7 @@ impl Sink {
             file.queue_reports(flight_level, &done);
         }
         if !settled.is_empty() && file.settles_objects(settles_above) {
-            file.queue_reports(file.settle, &settled);
+            file.queue_reports(file.reported_level(), &settled);
         }
         self.syncs.insert((lane, number));
         if file.stage != Stage::Open {
@@ -179,6 +179,9 @@ impl Sink {
             Verdict::Take { ref have } | Verdict::Differing { ref have, .. } if have.end() <= count => {
                 file.done.unite(have);
                 file.settled.unite(have);
+                if !have.is_empty() {
+                    file.report_max = Level::Durable;
+                }
             }
             Verdict::Take { .. } | Verdict::Differing { .. } | Verdict::UnlessDigest => {}
         }
@@ -280,7 +283,7 @@ impl Sink {
     pub(super) fn advance(&mut self, number: FileNumber, out: &mut Vec<Command>) {
         let (rehashes, settles_above) = (self.rehashes_files(), self.settles_above());
         let Some(file) = self.files.get_mut(&number).filter(|file| file.stage == Stage::Open) else { return };
-        let settle = file.settle;
+        let settle = file.reported_level();
         if !file.covers(&file.done) || (file.settles_objects(settles_above) && !file.covers(&file.settled)) {
             return;
         }

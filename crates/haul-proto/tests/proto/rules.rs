@@ -327,18 +327,22 @@ fn unsupported_sessions_are_refused_with_a_reason() {
     }
 }
 
-/// Returns the sink after a small file was opened with these settings and its bytes arrived with
-/// the correct digest, and the sink's commands.
-fn small_file_arrives(verify: Verify, rereads: bool) -> (Sink, Vec<sink::Command>) {
+/// Returns the sink of a job that reads back as `verify` says.
+fn sink_of(verify: Verify) -> Sink {
     let settle = if verify == Verify::Reread { Level::Reread } else { Level::Verified };
-    let settings = sink::Settings {
+    Sink::new(sink::Settings {
         options: JobOptions { verify, settle, ..JobOptions::default() },
         window: Window::default(),
         timing: Timing::default(),
         retries: 2,
         short_blocks: true,
-    };
-    let mut sink = Sink::new(settings);
+    })
+}
+
+/// Returns the sink after a small file was opened with these settings and its bytes arrived with
+/// the correct digest, and the sink's commands.
+fn small_file_arrives(verify: Verify, rereads: bool) -> (Sink, Vec<sink::Command>) {
+    let mut sink = sink_of(verify);
     let number = FileNumber(0);
     let found = haul_digest::digest(haul_digest::Algorithm::Blake3, &[7; 4096]);
     let range = ByteRange::between(0, 4096);
@@ -413,5 +417,45 @@ fn sink_chooses_read_back_only_in_hybrid_jobs() {
             matches!(said[..], [sink::Command::Finish { settle: Level::Verified, .. }]),
             "{verify:?}: {said:?}"
         );
+    }
+}
+
+/// Regression: a file was reported as re-read although an earlier run, whose objects were kept, may
+/// have read them back from the page cache only.
+#[test]
+fn file_with_objects_of_an_earlier_run_is_not_reported_as_reread() {
+    let object = JobOptions::default().object.bytes();
+    for (have, expected) in [(Runs::of(0, 1), Level::Durable), (Runs::default(), Level::Reread)] {
+        let mut sink = sink_of(Verify::Reread);
+        let (number, attempt) = (FileNumber(0), 0);
+        let digest = haul_digest::digest(haul_digest::Algorithm::Blake3, b"any");
+        let missing: Vec<u64> = (0..2).filter(|index| !have.contains(*index)).collect();
+        let mut said = Vec::new();
+        let mut events = vec![
+            sink::Event::LaneUp(CONTROL),
+            sink::Event::Message(CONTROL, Message::NewFile(Box::new(file(2 * object)))),
+            sink::Event::Opened { file: number, verdict: Verdict::Take { have }, rereads: false },
+        ];
+        for &index in &missing {
+            let range = ByteRange::between(index * object, (index + 1) * object);
+            let (object, payload) = (ObjectIndex(index), object as u32);
+            let block = NewBlock { number, attempt, object, range, encoding: Encoding::Raw, payload };
+            let end = BlockDigest { number, attempt, object, stated: Stated::Digest(digest) };
+            events.push(sink::Event::Message(CONTROL, Message::NewBlock(block)));
+            events.push(sink::Event::ObjectEnd { lane: CONTROL, end, found: Some(digest) });
+        }
+        let close = Close::Read { size: 2 * object, mtime: Moment::default(), root: None };
+        let close = FileClose { number, attempt, close };
+        events.push(sink::Event::Message(CONTROL, Message::FileClose(Box::new(close))));
+        for index in missing {
+            let objects = Runs::of(index, index + 1);
+            events.push(sink::Event::Settled { file: number, attempt, level: Level::Reread, objects });
+        }
+        events.into_iter().for_each(|event| sink.handle(event, NOW, &mut said));
+        let ends = |command: &&sink::Command| matches!(command, sink::Command::Finish { .. });
+        let Some(sink::Command::Finish { settle, .. }) = said.iter().find(ends) else {
+            panic!("it ends: {said:?}")
+        };
+        assert_eq!(*settle, expected);
     }
 }
