@@ -42,14 +42,15 @@ SHARED_FILE_SYSTEMS = (
     "cli::waybill::copied::",
     "cli::waybill::stored::",
 )
-# Tests of these executables that need a process each all the same, by the beginning of their name: they release a lock and take it again, or
-# remove a file and count on its space, and a child that another test forks has the file open until exec.
+# Tests of these executables that need a process each all the same, by the beginning of their name: they release a lock and take it again,
+# remove a file and count on its space, or run a copy of their program, and a child that another test forks has the file open until exec.
 OWN_PROCESS = (
     "engine::log::",
     "engine::transfer::",
     "haul_engine::transfer::sink::session_lock::",
     "haul_engine::log::",
     "haul_lab::mounts::",
+    "storage::local::",
 )
 # Tests that measure memory, scheduling or time, and those of a browser, which has a dozen processes of its own, by the beginning of their
 # name. Each has the machine to itself.

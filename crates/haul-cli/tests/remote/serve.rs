@@ -63,6 +63,8 @@ fn each_share_has_its_own_quota_and_end() {
     let sent = fixture.run(&["send", "--ticket-file=small.ticket", "data/small", "data/big", ":in"]);
     assert_ended(&sent, 1);
     assert!(sent.err.contains("quota exceeded: big; 1 file failed"), "{sent:#?}");
+    // The session ends at the server after the client has heard of the quota.
+    server.wait_for_log("incomplete: quota exceeded");
     // The file that was received before the quota was exceeded is complete.
     let arrived = fs::read_dir(fixture.path("small/in")).unwrap().map(|entry| entry.unwrap().file_name());
     assert_eq!(arrived.collect::<Vec<_>>(), ["small"]);
