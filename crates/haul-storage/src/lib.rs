@@ -29,6 +29,6 @@ pub use metadata::{Metadata, Part, Unset};
 pub use name::{NAME_BYTES_MAX, Name, Tag};
 pub use storage::{
     Create, Dir, DropRetries, Entry, Inode, Listing, Missing, Node, Offload, Offloaded, ReadBack, Remove,
-    Replace, SinkFile, SourceFile, SyncWhat,
+    Replace, SinkFile, SourceFile, Storage, SyncWhat,
 };
 pub use version::{Change, Version};

@@ -23,11 +23,23 @@ use std::collections::BinaryHeap;
 use std::ffi::{CStr, CString};
 use std::fmt::Debug;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 /// Attribute with an access control list of NFSv4 (RFC 8881, section 6).
 const NFS4_ACL: &CStr = c"system.nfs4_acl";
+
+/// A storage whose directories have paths.
+pub trait Storage: Debug + Send + Sync {
+    /// Opens a directory, which stays open until it is dropped. A path that is not absolute begins
+    /// at the working directory, if the storage has one, and otherwise at the root. One without
+    /// read permission is opened only to resolve names in it.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Dir::dir`].
+    fn open(&self, path: &Path, follow: Follow) -> io::Result<Arc<dyn Dir>>;
+}
 
 /// Number of names that `names_behind` of a [`Listing`] reads at once.
 const LISTED_AT_ONCE: usize = 1024;
@@ -273,6 +285,17 @@ pub trait Dir: Inode {
     /// [`io::ErrorKind::DirectoryNotEmpty`] for a directory with entries.
     fn remove(&self, name: &Name, what: Remove) -> io::Result<()>;
 
+    /// Checks that an existing entry is found by its own spelling. A storage that compares names as
+    /// they are has no other.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::AlreadyExists`] if the entry has another spelling, and
+    /// [`io::ErrorKind::InvalidFilename`] if it lacks the dots at the end of `name`.
+    fn check_spelling(&self, name: &Name) -> io::Result<()> {
+        let _ = name;
+        Ok(())
+    }
+
     /// Makes all names in this directory durable. Succeeds on network storage that cannot sync
     /// directories, because a server makes names durable before it replies.
     ///
@@ -457,9 +480,9 @@ pub trait SinkFile: Inode {
     /// Returns [`io::ErrorKind::ResourceBusy`] if another open file has the lock.
     fn lock(&self) -> io::Result<bool>;
 
-    /// Detects a full device before bytes arrive: reserves space for the first `len` bytes if the
-    /// storage can do that at the cost of one call, and otherwise compares `len`, less what the
-    /// file has already, with the free space. Changes neither the length nor the bytes of the file.
+    /// Detects a full device before bytes arrive: compares `len`, less what the file has already,
+    /// with the free space, and reserves space for the first `len` bytes if the storage can do that
+    /// at the cost of one call. Changes neither the length nor the bytes of the file.
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::StorageFull`] or [`io::ErrorKind::QuotaExceeded`]. The file is then

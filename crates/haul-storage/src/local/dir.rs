@@ -262,6 +262,10 @@ impl Dir for LocalDir {
         }
     }
 
+    fn check_spelling(&self, name: &Name) -> io::Result<()> {
+        self.name_folding().check_no_clash(self.open()?.fd(), name.as_c_str())
+    }
+
     fn sync(&self) -> io::Result<()> {
         let open = self.open()?;
         if !open.is_readable() {

@@ -14,13 +14,23 @@ mod name_folding;
 mod sink;
 mod source;
 
-use crate::storage::Dir;
+use crate::storage::{Dir, Storage};
 use dir::LocalDir;
 use dir_cache::DirCache;
 use haul_sys::Follow;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+/// The file systems of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct LocalStorage;
+
+impl Storage for LocalStorage {
+    fn open(&self, path: &Path, follow: Follow) -> io::Result<Arc<dyn Dir>> {
+        open(path, follow)
+    }
+}
 
 /// Opens a directory of the local file system. It stays open until it is dropped; directories
 /// beneath it may be closed meanwhile and opened again.

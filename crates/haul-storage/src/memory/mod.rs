@@ -19,10 +19,14 @@ mod pages;
 
 pub use faults::Call;
 
-use crate::storage::Dir;
+use crate::name::Name;
+use crate::storage::{Dir, Missing, Storage};
 use disk::Disk;
+use haul_sys::Follow;
 use open::SharedDisk;
 use pages::PAGE_BYTES;
+use std::io;
+use std::path::{Component, Path};
 use std::sync::Arc;
 
 /// A storage in memory. Clones share it.
@@ -95,5 +99,22 @@ impl MemoryStorage {
     pub fn after_power_cut(&self, seed: u64) -> MemoryStorage {
         let disk = self.0.disk(|disk| disk.after_power_cut(seed));
         MemoryStorage(Arc::new(SharedDisk::new(disk, self.0.device.id)))
+    }
+}
+
+impl Storage for MemoryStorage {
+    /// Opens a directory. There is no working directory, and the path has no `..`.
+    fn open(&self, path: &Path, follow: Follow) -> io::Result<Arc<dyn Dir>> {
+        let mut dir = self.root();
+        for part in path.components() {
+            match part {
+                Component::RootDir | Component::CurDir => {}
+                Component::Normal(name) => dir = dir.dir(&Name::try_from(name)?, follow, Missing::Fail)?,
+                Component::ParentDir | Component::Prefix(_) => {
+                    return Err(io::ErrorKind::InvalidFilename.into());
+                }
+            }
+        }
+        Ok(dir)
     }
 }
