@@ -8,7 +8,7 @@
 use super::message_of;
 use super::sink_target::job_options;
 use haul_digest::{Algorithm, KEYED_DIGEST_BYTES, KeyedDigest, digest};
-use haul_engine::transfer::{Logs, Offer, SimpleObserver, SinkPolicy, answer};
+use haul_engine::transfer::{Offer, SimpleObserver, answer};
 use haul_model::{ByteRange, Moment, ObjectIndex};
 use haul_net::StreamLane;
 use haul_proto::{
@@ -188,17 +188,13 @@ fn stays_beneath(link: &Path, target: &Path) -> bool {
 fn session(root: &Path, options: &JobOptions, has_quota: bool, operations: &[u8]) {
     let (ours, theirs) = StreamLane::pair();
     let offer = Offer {
-        root: root.into(),
         may_read: true,
-        may_write: true,
         may_list: true,
         lanes: 1,
         buffers: 16 << 20,
-        sessions: 1,
         quota: has_quota.then_some(64 << 10),
         keep: Keep(!Keep::SETUID.0),
-        policy: SinkPolicy::default(),
-        logs: Logs::None,
+        ..Offer::writable(root.into())
     };
     std::thread::scope(|scope| {
         let answering = scope.spawn(|| {

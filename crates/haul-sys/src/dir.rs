@@ -6,7 +6,7 @@ use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, RawDir};
 use rustix::io::{Errno, retry_on_intr};
 use rustix::path::Arg;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -16,9 +16,6 @@ pub use rustix::fs::CWD;
 /// Size, in bytes, of the buffer for one getdents64(2) call, for about a thousand short names.
 /// Larger buffers were not faster, and each directory that is being read holds one.
 const READ_BYTES: usize = 32 << 10;
-
-/// Number of names that [`DirReader::names_behind`] reads at once.
-const BATCH_LEN: usize = 1024;
 
 /// Reader that returns a directory in batches, so that millions of names never occupy memory at the
 /// same time. `F` owns the open directory.
@@ -86,45 +83,6 @@ impl<F: AsFd> DirReader<F> {
             room -= taken;
         }
         Ok(!self.ended || !self.waiting.is_empty())
-    }
-
-    /// Reads the directory to its end, and returns the first `max` of the names behind `after` that
-    /// `is_wanted` accepts, sorted by their bytes; and true if more of them follow. Calls
-    /// `is_wanted` for each name of the directory.
-    ///
-    /// Memory does not grow with the directory.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`read_batch`](Self::read_batch), and the first error of `is_wanted`.
-    pub fn names_behind<E: From<io::Error>>(
-        &mut self,
-        after: &[u8],
-        max: usize,
-        mut is_wanted: impl FnMut(&[u8]) -> Result<bool, E>,
-    ) -> Result<(Vec<CString>, bool), E> {
-        // The smallest names so far; the largest of them is on top.
-        let mut first: BinaryHeap<CString> = BinaryHeap::new();
-        let (mut has_more, mut more) = (false, true);
-        let mut batch = Vec::new();
-        while more {
-            more = self.read_batch(BATCH_LEN, &mut batch)?;
-            for DirEntry { name, .. } in batch.drain(..) {
-                if !is_wanted(name.as_bytes())? || name.as_bytes() <= after {
-                    continue;
-                }
-                if first.len() < max {
-                    first.push(name);
-                } else {
-                    has_more = true;
-                    if first.peek().is_some_and(|largest| name < *largest) {
-                        first.pop();
-                        first.push(name);
-                    }
-                }
-            }
-        }
-        Ok((first.into_sorted_vec(), has_more))
     }
 
     /// Returns the open directory, for resolving its names.

@@ -21,6 +21,7 @@ use haul_net::{
     Uses,
 };
 use haul_proto::Keep;
+use haul_storage::local::LocalStorage;
 use haul_sys::process;
 use root::Root;
 use std::ffi::OsString;
@@ -103,6 +104,7 @@ fn start(accept: PolicyArgs, style: Style) -> Result<bool, String> {
     reply(&Reply::Ready { ticket, closed, address: reached_at(), paths, listed }, &behind)?;
     let offer = Offer {
         root: root.directory.into_os_string(),
+        storage: Arc::new(LocalStorage),
         may_read: request.way == Direction::Fetch,
         may_write: request.way == Direction::Send,
         // The peer logged in as this user.

@@ -14,6 +14,7 @@ use haul_engine::transfer::{self, Logs, Offer, Outcome, Receipt, RunContext, Tal
 use haul_engine::waybill::Root;
 use haul_log::objects::Style;
 use haul_net::{Listener, Role, Session, TicketId, TicketTable};
+use haul_storage::local::LocalStorage;
 use parking_lot::Mutex;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
@@ -192,6 +193,7 @@ impl SessionServer {
         let may_read = share.role.may_read() && role.may_read();
         Offer {
             root: share.root.clone(),
+            storage: Arc::new(LocalStorage),
             may_read,
             may_write: share.role.may_write() && role.may_write(),
             may_list: may_read,

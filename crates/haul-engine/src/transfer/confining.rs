@@ -67,7 +67,7 @@ pub fn fetch_confined(
     let failed =
         |doing| move |source| TransferError::Local { doing, path: job.into.as_bytes().to_vec(), source };
     if !job.options.dry_run {
-        hello::create_if_missing(&job.into).map_err(failed("create"))?;
+        hello::create_if_missing(job).map_err(failed("create"))?;
     }
     let confined = || {
         job.sandbox().enter().map_err(failed("confine the fetch to"))?;

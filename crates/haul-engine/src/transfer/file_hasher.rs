@@ -8,10 +8,33 @@ use crate::copy::BLOCK_BYTES;
 use haul_digest::{Digest, Hasher, KeyedDigest, ObjectSums};
 use haul_model::{ByteRange, Object};
 use haul_proto::{Reason, Why};
+use haul_storage::SourceFile;
 use haul_sys::transfer;
+use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
+
+/// A file that is read at offsets.
+pub(super) trait ReadAt {
+    /// Fills `into` from offset `at`. Returns less than its length only at the end of the file.
+    ///
+    /// # Errors
+    /// Returns the errors of pread(2).
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize>;
+}
+
+impl ReadAt for OwnedFd {
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        transfer::read_at(self, at, into)
+    }
+}
+
+impl ReadAt for dyn SourceFile {
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        SourceFile::read_at(self, at, into)
+    }
+}
 
 /// Reads files again and hashes them, for one worker.
 pub(super) struct FileHasher<'a> {
@@ -35,7 +58,12 @@ impl<'a> FileHasher<'a> {
     /// # Errors
     /// Returns an error if the file cannot be read or is shorter, and [`Why::Stopped`] if the
     /// session is over.
-    pub(super) fn object(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<Digest, Reason> {
+    pub(super) fn object(
+        &mut self,
+        file: &(impl ReadAt + ?Sized),
+        object: Object,
+        size: u64,
+    ) -> Result<Digest, Reason> {
         let mut hash = self.hash_plan.again(object, size);
         self.each_block(file, object.range, |bytes| hash.update(bytes))?;
         hash.finish().digest(0).ok_or_else(|| Why::Internal.into())
@@ -45,7 +73,12 @@ impl<'a> FileHasher<'a> {
     ///
     /// # Errors
     /// Same as [`FileHasher::object`].
-    pub(super) fn late(&mut self, file: &OwnedFd, object: Object, size: u64) -> Result<ObjectSums, Reason> {
+    pub(super) fn late(
+        &mut self,
+        file: &(impl ReadAt + ?Sized),
+        object: Object,
+        size: u64,
+    ) -> Result<ObjectSums, Reason> {
         let mut hash = self.hash_plan.late(object, size);
         self.each_block(file, object.range, |bytes| hash.update(bytes))?;
         Ok(hash.finish())
@@ -55,7 +88,7 @@ impl<'a> FileHasher<'a> {
     ///
     /// # Errors
     /// Same as [`FileHasher::object`].
-    pub(super) fn whole(&mut self, file: &OwnedFd, size: u64) -> Result<Digest, Reason> {
+    pub(super) fn whole(&mut self, file: &(impl ReadAt + ?Sized), size: u64) -> Result<Digest, Reason> {
         let mut hasher = Hasher::new(self.hash_plan.algorithm());
         self.each_block(file, ByteRange::between(0, size), |bytes| hasher.update(bytes))?;
         Ok(hasher.finish())
@@ -67,7 +100,7 @@ impl<'a> FileHasher<'a> {
     /// Same as [`FileHasher::object`].
     pub(super) fn keyed(
         &mut self,
-        file: &OwnedFd,
+        file: &(impl ReadAt + ?Sized),
         range: ByteRange,
         mut also: impl FnMut(&[u8]),
     ) -> Result<KeyedDigest, Reason> {
@@ -81,7 +114,7 @@ impl<'a> FileHasher<'a> {
 
     fn each_block(
         &mut self,
-        file: &OwnedFd,
+        file: &(impl ReadAt + ?Sized),
         range: ByteRange,
         mut each: impl FnMut(&[u8]),
     ) -> Result<(), Reason> {
@@ -93,7 +126,7 @@ impl<'a> FileHasher<'a> {
             }
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
             let begin = Instant::now();
-            let got = transfer::read_at(file, at, &mut self.block[..len]);
+            let got = file.read_at(at, &mut self.block[..len]);
             let is_read = Instant::now();
             self.spent.storage.add(is_read - begin);
             if got.map_err(|error| reason(&format!("cannot re-read at byte {at}"), &error))? < len {

@@ -8,7 +8,7 @@ use super::logs::LogLocation;
 use super::opening::{Lanes, beside};
 use super::report::RunContext;
 use super::resume;
-use super::sink::{self, Destination, Missing, SinkLog, SinkLogConfig};
+use super::sink::{self, Destination, SinkLog, SinkLogConfig};
 use super::source::{self, Filter, Operand, Rule, Tree};
 use super::space;
 use super::terms::{agree, hold};
@@ -16,11 +16,13 @@ use super::wanted::{self, RequestedPaths, relative};
 use super::{Dial, Joined, Outcome, joining, listing};
 use crate::copy::quote;
 use haul_digest::DigestKey;
+use haul_model::Level;
 use haul_net::{Kind, Lane};
 use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Keep, LogRequest, Message, PeerText, Reason, Role,
     SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, check_accepted, check_received, limits,
 };
+use haul_storage::{open_parent, sync_names};
 use haul_sys::dir::CWD;
 use haul_sys::open::mkdir_at;
 use haul_sys::process;
@@ -83,7 +85,7 @@ pub fn fetch(
     run_context: &RunContext<'_>,
 ) -> Result<Outcome, TransferError> {
     if !job.options.dry_run {
-        create_if_missing(&job.into).map_err(|error| here("create", job.into.as_bytes(), error))?;
+        create_if_missing(job).map_err(|error| here("create", job.into.as_bytes(), error))?;
     }
     let run_context = &begin_receipt(run_context, &job.options, || job.into.clone(), true)?;
     let wanted = RequestedPaths::new(&job.paths)?;
@@ -95,7 +97,7 @@ pub fn fetch(
     let number = session_number(&random_token()?);
     let (window, _descriptors) = window(job.buffers, 1, 0).ok_or(TransferError::NoDescriptors)?;
     let opened = || {
-        let destination = match Destination::open(&job.into, b"", Missing::Fail, number, None) {
+        let destination = match Destination::open(&job.into, b"", number, None) {
             // A dry run creates nothing, not even the destination directory.
             Err(error) if job.options.dry_run && error.kind() == io::ErrorKind::NotFound => {
                 can_create(&job.into).then(|| Destination::absent(number, None)).ok_or(error)
@@ -108,7 +110,6 @@ pub fn fetch(
                 .restrict_to_parts(job.parts.clone())
                 .accepting(job.policy)
                 .keeping(job.options.keep)
-                .with_open_dirs_max(window.files)
         })
     };
     let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
@@ -208,16 +209,13 @@ pub fn answer(
                 checked.map_err(|fault| Reason::new(Why::Name, &fault.to_string()))?;
             }
             let (number, dry_run) = (session_number(&token), request.options.dry_run);
-            let destination = Destination::open_or_create(&offer.root, &into, dry_run, number, offer.quota);
+            let destination = Destination::open_or_create(offer, &into, dry_run, number);
             let destination = destination.map_err(|error| {
                 let doing = format!("cannot open the directory {}", quote(OsStr::from_bytes(&into)));
                 super::reason::reason(&doing, &error)
             })?;
-            let destination = destination
-                .accepting(offer.policy)
-                .keeping(accept.options.keep)
-                .hidden(!offer.may_list)
-                .with_open_dirs_max(window.files);
+            let destination =
+                destination.accepting(offer.policy).keeping(accept.options.keep).hidden(!offer.may_list);
             Ok((accept, Part::Sink(Box::new(destination), into)))
         }
         Role::Sink => {
@@ -424,9 +422,15 @@ fn session_number(token: &[u8; SESSION_TOKEN_BYTES]) -> u64 {
     u64::from_le_bytes(number)
 }
 
-pub(super) fn create_if_missing(path: &OsStr) -> io::Result<()> {
-    match mkdir_at(CWD, path, 0o777) {
+/// Creates the destination directory of a fetch, if only its last component is missing. Its name is
+/// durable if the files of the job are to be.
+pub(super) fn create_if_missing(job: &FetchJob) -> io::Result<()> {
+    match mkdir_at(CWD, job.into.as_os_str(), 0o777) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Ok(()) if job.options.settle >= Level::Durable => {
+            let (above, _) = open_parent(Path::new(&job.into))?;
+            sync_names(above)
+        }
         made => made,
     }
 }

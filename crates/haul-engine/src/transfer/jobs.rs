@@ -8,6 +8,7 @@ use super::sink::SinkPolicy;
 use super::source::{Filter, Rule};
 use haul_net::{FrameError, FrameReader, LaneError};
 use haul_proto::{JobOptions, Keep, Message};
+use haul_storage::Storage;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Duration;
@@ -73,6 +74,9 @@ pub struct FetchJob {
 pub struct Offer {
     /// Root directory. No path leads out of it.
     pub root: OsString,
+    /// Storage in which the root is opened if the peer sends or lists. If the peer fetches, the
+    /// root is a directory of this machine.
+    pub storage: Arc<dyn Storage>,
     /// True if the peer may fetch files.
     pub may_read: bool,
     /// True if the peer may send files.

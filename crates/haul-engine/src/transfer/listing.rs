@@ -4,22 +4,18 @@ use super::error::TransferError;
 use super::jobs::{AGENT, HANDSHAKE_TIMEOUT, Offer, read};
 use super::reason::reason;
 use super::source::moment;
-use super::wanted::{self, relative};
+use super::wanted::relative;
 use super::{Dial, Joined, Outcome, RunContext};
-use haul_model::Moment;
+use haul_model::{Moment, RelPath};
 use haul_proto::limits::ENTRIES_PER_MESSAGE;
 use haul_proto::{
     CONTROL, Connect, Entries, EntryKind, Features, JobOptions, ListedEntry, Message, NAME_BYTES_MAX,
     PeerText, Reason, Role, Timing, Why, check_accepted,
 };
-use haul_sys::beneath::open_place_beneath;
-use haul_sys::dir::{DirReader, open_dir_at};
-use haul_sys::stat::stat_at;
-use haul_sys::{FileKind, Follow};
-use std::ffi::{CString, OsStr};
+use haul_storage::{Dir, FileKind, Follow, Name};
 use std::io;
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -94,10 +90,10 @@ pub(super) fn answer(
 ) -> Result<Outcome, TransferError> {
     let mut listed = 0;
     let sent = match refused.map_or_else(|| open(request, offer), Err) {
-        Ok((place, after)) => {
+        Ok((dir, after)) => {
             let keep_alive = Timing::default().keep_alive;
             let (stop, sent) = (run_context.stop, Instant::now());
-            Responder { lane: &mut lane, stop, keep_alive, sent }.send(&place, after, &mut listed)
+            Responder { lane: &mut lane, stop, keep_alive, sent }.send(&*dir, after, &mut listed)
         }
         Err(reason) => Err(Failed::Here(reason)),
     };
@@ -138,7 +134,7 @@ impl From<io::Error> for Failed {
 
 /// Opens the requested directory, by the rules for the paths of a fetch. Returns also the name
 /// behind which the listing starts.
-fn open(request: &Connect, offer: &Offer) -> Result<(OwnedFd, Vec<u8>), Reason> {
+fn open(request: &Connect, offer: &Offer) -> Result<(Arc<dyn Dir>, Vec<u8>), Reason> {
     let ([directory] | [directory, _], Role::Sink) = (&request.operands[..], request.role) else {
         return Err(Reason::new(Why::Protocol, "a listing is of one directory"));
     };
@@ -146,9 +142,15 @@ fn open(request: &Connect, offer: &Offer) -> Result<(OwnedFd, Vec<u8>), Reason> 
     if after.len() > NAME_BYTES_MAX {
         return Err(Reason::new(Why::Name, "the name is too long"));
     }
-    let (root, path) = (wanted::root(offer)?, relative(directory)?);
-    let place = open_place_beneath(&root, OsStr::from_bytes(&path), Follow::Yes);
-    Ok((place.map_err(|error| reason(DOING, &error))?, after.to_vec()))
+    let path = relative(directory)?;
+    let root = offer.storage.open(Path::new(&offer.root), Follow::Yes);
+    let root = root.map_err(|error| reason("cannot open", &error))?;
+    if path.is_empty() {
+        return Ok((root, after.to_vec()));
+    }
+    let path = RelPath::new(&path).map_err(|fault| Reason::new(Why::Name, &fault.to_string()))?;
+    let dir = root.beneath(&path, Follow::Yes).map_err(|error| reason(DOING, &error))?;
+    Ok((dir, after.to_vec()))
 }
 
 /// Sends a listing on a lane.
@@ -163,10 +165,9 @@ struct Responder<'a> {
 
 impl Responder<'_> {
     /// Sends the entries behind `after`, and counts them in `listed`.
-    fn send(&mut self, place: &OwnedFd, mut after: Vec<u8>, listed: &mut u64) -> Result<(), Failed> {
+    fn send(&mut self, dir: &dyn Dir, mut after: Vec<u8>, listed: &mut u64) -> Result<(), Failed> {
         loop {
-            let opened = open_dir_at(place, c".", Follow::No)?;
-            let (names, has_more) = DirReader::new(opened).names_behind(&after, NAMES_HELD_MAX, |name| {
+            let (names, has_more) = dir.list()?.names_behind(&after, NAMES_HELD_MAX, |name| {
                 self.proceed()?;
                 Ok::<_, Failed>(check_accepted(name).is_ok())
             })?;
@@ -178,7 +179,7 @@ impl Responder<'_> {
                     let mut entries = Vec::with_capacity(now.len());
                     for name in now {
                         self.proceed()?;
-                        entries.push(entry(place, name));
+                        entries.push(entry(dir, name));
                     }
                     self.push(&Message::Entries(Box::new(Entries { last, entries })))?;
                     *listed += now.len() as u64;
@@ -213,8 +214,8 @@ impl Responder<'_> {
 }
 
 /// Returns an entry with its metadata as far as it can be read.
-fn entry(place: &OwnedFd, name: &CString) -> ListedEntry {
-    let facts = stat_at(place, name.as_c_str(), Follow::No);
+fn entry(dir: &dyn Dir, name: &Name) -> ListedEntry {
+    let facts = dir.stat_at(name, Follow::No);
     let name = name.as_bytes().into();
     match facts {
         Ok(facts) => ListedEntry {
@@ -240,21 +241,22 @@ fn entry(place: &OwnedFd, name: &CString) -> ListedEntry {
 mod tests {
     use super::*;
     use haul_net::StreamLane;
+    use haul_storage::Create;
+    use haul_storage::memory::MemoryStorage;
 
     /// Without KEEPALIVE, the peer gives up while a large directory is read.
     #[test]
     fn reading_sends_keepalives_until_it_stops() {
-        let home = tempfile::tempdir().unwrap();
+        let dir = MemoryStorage::new(1).root();
         for name in ["a", "b", "c"] {
-            std::fs::write(home.path().join(name), "").unwrap();
+            dir.sink(&Name::new(name).unwrap(), Create::New { mode: 0o600 }).unwrap();
         }
-        let place = OwnedFd::from(std::fs::File::open(home.path()).unwrap());
         let (ours, theirs) = StreamLane::pair();
         let (mut ours, mut theirs) = (Joined::new(CONTROL, ours.into()), Joined::new(CONTROL, theirs.into()));
         let (stop, mut listed) = (AtomicBool::new(false), 0);
         let mut responder =
             Responder { lane: &mut ours, stop: &stop, keep_alive: Duration::ZERO, sent: Instant::now() };
-        assert!(responder.send(&place, b"a".to_vec(), &mut listed).is_ok() && listed == 2);
+        assert!(responder.send(&*dir, b"a".to_vec(), &mut listed).is_ok() && listed == 2);
         // One for each name that is read, and one for each that is sent.
         for _ in 0..5 {
             assert!(matches!(read(&mut *theirs.frames), Ok(Message::KeepAlive)));
@@ -263,7 +265,7 @@ mod tests {
         let names: Vec<&[u8]> = entries.entries.iter().map(|entry| &*entry.name).collect();
         assert!(entries.last && names == [b"b", b"c"], "{names:?}");
         stop.store(true, Ordering::Relaxed);
-        let ended = responder.send(&place, Vec::new(), &mut listed);
+        let ended = responder.send(&*dir, Vec::new(), &mut listed);
         assert!(matches!(ended, Err(Failed::Here(Reason { why: Why::Stopped, .. }))) && listed == 2);
     }
 }

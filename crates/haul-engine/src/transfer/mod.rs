@@ -51,7 +51,6 @@ pub use receipt::{Receipt, ReceiptError};
 pub use report::{Failure, Report, RunContext, Tally};
 pub use resume::Resume;
 pub use simple::SimpleObserver;
-pub(crate) use sink::created;
 pub use sink::{SinkPolicy, forget};
 pub(crate) use source::any_rules;
 pub use source::{Filter, FilterError, Rule};

@@ -6,6 +6,7 @@ use super::source::Filter;
 use super::{CheckSpace, FetchJob, Logs, Offer, SendJob, SinkPolicy};
 use haul_model::ObjectSize;
 use haul_proto::{JobOptions, Keep};
+use haul_storage::local::LocalStorage;
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -100,6 +101,7 @@ impl Offer {
     fn closed(root: OsString) -> Offer {
         Offer {
             root,
+            storage: Arc::new(LocalStorage),
             may_read: false,
             may_write: false,
             may_list: false,

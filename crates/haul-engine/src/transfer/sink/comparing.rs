@@ -41,9 +41,9 @@ impl SinkContext<'_> {
         let size = incoming.facts.size();
         let mut waybill = self.hash_plan.whole_for_waybill();
         let existing = incoming.existing(&self.destination.dirs).ok().flatten();
-        let digest = existing.filter(|(_, facts)| facts.size == size).and_then(|(existing, _)| {
+        let digest = existing.filter(|existing| existing.opened().size == size).and_then(|existing| {
             let update = |bytes: &[u8]| waybill.iter_mut().for_each(|hasher| hasher.update(bytes));
-            file_hasher.keyed(&existing, ByteRange::between(0, size), update).ok()
+            file_hasher.keyed(&*existing, ByteRange::between(0, size), update).ok()
         });
         *incoming.existing_digest.lock() = waybill.map(Hasher::finish);
         // A file that cannot be read is sent again.
@@ -55,11 +55,10 @@ impl SinkContext<'_> {
         let (have, samples) = incoming.comparison();
         let size = incoming.facts.size();
         let geometry = Geometry::new(ByteLen(size), self.options.object);
-        let (existing, sampled) = (incoming.compared(&self.destination.dirs), incoming.sampled());
         let is_hidden = self.destination.is_hidden;
         let present = |file: Option<u64>| file.map_or(0, |len| objects_in(len, geometry, is_hidden));
-        let existing = present(existing.map(|(_, len)| len));
-        let sampled = sampled.map(|(_, len)| present(Some(len)));
+        let existing = present(incoming.compared_len(&self.destination.dirs));
+        let sampled = incoming.sampled_len().map(|len| present(Some(len)));
         let end = existing.max(sampled.unwrap_or(0));
         if end == 0 {
             return self.handle(self.opened(file, Verdict::Take { have }, size));
@@ -111,7 +110,7 @@ impl SinkContext<'_> {
     ) -> Result<Option<Option<Digest>>, Reason> {
         let BaseReader { file_hasher, block } = reader;
         // Copy no bytes that the source sends again.
-        if !base.is_partial_file && file_hasher.keyed(&base.file, object.range, |_| ()) != Ok(stated) {
+        if !base.is_partial_file && file_hasher.keyed(&*base.file, object.range, |_| ()) != Ok(stated) {
             return Ok(None);
         }
         let partial_file = incoming.partial_file_for(&self.destination.dirs, attempt, &self.session.over)?;

@@ -10,21 +10,16 @@
 //! are looked up here. An entry that one of them finds stays.
 
 use super::SinkContext;
-use super::dirs::Missing;
 use crate::copy::quote;
 use crate::transfer::reason::reason;
 use crate::transfer::report::Failure;
 use haul_model::RelPath;
 use haul_proto::sink::Event;
 use haul_proto::{Fate, Keep, Reason, Why, is_own_name, limits};
-use haul_sys::dir::{DirReader, open_dir_at};
-use haul_sys::metadata::{Times, set_times_fd};
-use haul_sys::open::{rmdir_at, unlink_at};
-use haul_sys::{FileKind, Follow, stat};
+use haul_storage::{Dir, FileKind, Follow, Listing, Missing, Name, Remove, Times};
 use std::collections::HashMap;
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
@@ -52,7 +47,7 @@ pub(super) enum Sweeping {
 /// A question to the source, with the number of its directory.
 enum Question {
     /// Fates of these names; true for a directory.
-    Fates(u64, Vec<(Box<[u8]>, bool)>),
+    Fates(u64, Vec<(Name, bool)>),
     /// Names of the source in the directory.
     Names(u64),
 }
@@ -65,7 +60,7 @@ struct Directory {
     /// True if the source lacks the directory.
     is_gone: bool,
     /// Names that were not read yet.
-    reader: Option<DirReader>,
+    listing: Option<OpenListing>,
     /// True if names are read now, and false if those that were read are removed first.
     is_listing: bool,
     /// Number of lists without an answer.
@@ -77,7 +72,7 @@ struct Directory {
     identities: Vec<((u64, u64), usize)>,
     /// Names of the source that are hard links of the name with this index in `gone`, or other
     /// spellings of it.
-    spellings: HashMap<usize, Vec<Box<[u8]>>>,
+    spellings: HashMap<usize, Vec<Name>>,
     /// Number of names that the source has sent.
     named: u64,
     /// Number of subdirectories that are not finished.
@@ -86,9 +81,15 @@ struct Directory {
     is_settled: bool,
 }
 
+/// A directory that is read.
+struct OpenListing {
+    dir: Arc<dyn Dir>,
+    names: Box<dyn Listing>,
+}
+
 /// A name that the source lacks.
 struct Candidate {
-    name: Box<[u8]>,
+    name: Name,
     is_directory: bool,
     stays: bool,
 }
@@ -105,7 +106,7 @@ struct Sweep<'a, 'c> {
     /// Directories in which names of the source are needed.
     naming: Vec<u64>,
     /// Subdirectories to enter: the parent, the name, and true if the source lacks it.
-    waiting: Vec<(u64, Box<[u8]>, bool)>,
+    waiting: Vec<(u64, Name, bool)>,
     /// Number of names that may still be deleted.
     left: u64,
 }
@@ -162,7 +163,7 @@ impl<'a, 'c> Sweep<'a, 'c> {
             } else if let Some(&id) = self.listing.last() {
                 self.list(id);
             } else if let Some((parent, name, is_gone)) = self.waiting.pop() {
-                let path = join(&self.directories[&parent].path, &name);
+                let path = join(&self.directories[&parent].path, name.as_bytes());
                 self.enter(Some(parent), path, is_gone);
             } else {
                 return self.questions.is_empty();
@@ -185,17 +186,15 @@ impl<'a, 'c> Sweep<'a, 'c> {
         {
             self.context.sweep_leftovers(&path);
         }
-        // Open a separate descriptor, because reading moves its offset.
-        let opened = self.place(&path).and_then(|place| open_dir_at(&place, c".", Follow::No));
-        let reader = opened.ok().map(DirReader::new);
+        let listing = self.dir(&path).and_then(|dir| Ok(OpenListing { names: dir.list()?, dir })).ok();
         let id = self.next_directory;
         self.next_directory += 1;
-        let is_listing = reader.is_some();
+        let is_listing = listing.is_some();
         let directory = Directory {
             path,
             parent,
             is_gone,
-            reader,
+            listing,
             is_listing,
             pending: 0,
             gone: Vec::new(),
@@ -209,17 +208,17 @@ impl<'a, 'c> Sweep<'a, 'c> {
         if is_listing { self.listing.push(id) } else { self.settle(id) }
     }
 
-    fn place(&self, path: &[u8]) -> io::Result<Arc<OwnedFd>> {
-        self.context.destination.dirs.open(path, Missing::Fail)
+    fn dir(&self, path: &[u8]) -> io::Result<Arc<dyn Dir>> {
+        self.context.destination.dirs.open(path)
     }
 
     /// Lists further names of the last directory in `listing`: only requested names that the filter
     /// includes, because the source must not learn or judge any other, and none of haul's own.
     fn list(&mut self, id: u64) {
         let directory = self.directories.get_mut(&id).expect("it is listed");
-        let Some(reader) = &mut directory.reader else { return };
+        let Some(OpenListing { dir, names: listing }) = &mut directory.listing else { return };
         let mut entries = Vec::new();
-        let more = reader.read_batch(NAMES_AT_ONCE, &mut entries).unwrap_or(false);
+        let more = listing.next(NAMES_AT_ONCE, &mut entries).unwrap_or(false);
         let mut names = Vec::new();
         for entry in entries {
             let name = entry.name.as_bytes();
@@ -227,14 +226,12 @@ impl<'a, 'c> Sweep<'a, 'c> {
             if is_own_name(name) || !is_here {
                 continue;
             }
-            let kind = entry.kind_hint.or_else(|| {
-                let facts = stat::stat_at(reader.fd(), entry.name.as_c_str(), Follow::No);
-                facts.ok().map(|facts| facts.kind)
-            });
-            names.push((name.into(), kind == Some(FileKind::Directory)));
+            let stat = || dir.stat_at(&entry.name, Follow::No).ok().map(|found| found.kind);
+            let is_directory = entry.kind.or_else(stat) == Some(FileKind::Directory);
+            names.push((entry.name, is_directory));
         }
         if !more {
-            directory.reader = None;
+            directory.listing = None;
         }
         directory.is_listing = more && directory.gone.len() < GROUP_MAX;
         if !directory.is_listing {
@@ -244,7 +241,7 @@ impl<'a, 'c> Sweep<'a, 'c> {
             return self.go_on(id);
         }
         directory.pending += 1;
-        let told = names.iter().map(|(name, _): &(Box<[u8]>, bool)| name.clone()).collect();
+        let told = names.iter().map(|(name, _): &(Name, bool)| name.as_bytes().into()).collect();
         let event = Event::Listed { directory: directory.path.as_slice().into(), names: told };
         self.ask(Question::Fates(id, names), event);
     }
@@ -283,15 +280,14 @@ impl<'a, 'c> Sweep<'a, 'c> {
     /// Determines the identities of the names that the source lacks. A name whose identity cannot
     /// be determined stays.
     fn identify(&mut self, id: u64) {
-        let place = self.place(&self.directories[&id].path);
+        let dir = self.dir(&self.directories[&id].path);
         let directory = self.directories.get_mut(&id).expect("the caller has it");
         directory.named = 0;
         let mut failures = Vec::new();
         for (index, candidate) in directory.gone.iter_mut().enumerate() {
             let identity = || {
-                let place = place.as_ref().map_err(|error| io::Error::from(error.kind()))?;
-                let name = CString::new(&*candidate.name)?;
-                Ok(stat::stat_at(place, name.as_c_str(), Follow::No)?.identity())
+                let dir = dir.as_ref().map_err(|error| io::Error::from(error.kind()))?;
+                Ok(dir.stat_at(&candidate.name, Follow::No)?.identity())
             };
             let found: io::Result<[(u64, u64); 2]> = identity().and_then(|first| Ok([first, identity()?]));
             match found {
@@ -314,10 +310,10 @@ impl<'a, 'c> Sweep<'a, 'c> {
     }
 
     /// Reports names of a directory that cannot be deleted.
-    fn fail(&self, id: u64, failures: Vec<(Box<[u8]>, Reason)>) {
+    fn fail(&self, id: u64, failures: Vec<(Name, Reason)>) {
         let failed = failures.len() as u64;
         for (name, reason) in failures {
-            let path = join(&self.directories[&id].path, &name);
+            let path = join(&self.directories[&id].path, name.as_bytes());
             self.context.session.report.failed(&Failure { path, here: true, reason });
         }
         if failed > 0 {
@@ -328,9 +324,9 @@ impl<'a, 'c> Sweep<'a, 'c> {
     /// Looks up names of the source: the entries that they find stay.
     fn named(&mut self, batch: u32, names: &[Box<[u8]>], certain: bool, last: bool) {
         let Some(Question::Names(id)) = self.questions.remove(&batch) else { return };
-        let place = self.place(&self.directories[&id].path);
+        let dir = self.dir(&self.directories[&id].path);
         let directory = self.directories.get_mut(&id).expect("it waits for the answer");
-        let (true, Ok(place)) = (certain, place) else {
+        let (true, Ok(dir)) = (certain, dir) else {
             let unread = || Reason::new(Why::Io, "the sender cannot read its directory");
             let doubtful = directory.gone.iter_mut().filter(|candidate| !candidate.stays);
             let failures = doubtful
@@ -344,15 +340,14 @@ impl<'a, 'c> Sweep<'a, 'c> {
         };
         directory.named += names.len() as u64;
         for name in names {
-            let is_name = RelPath::new(name).is_ok() && !name.contains(&b'/');
-            let Some(text) = CString::new(&**name).ok().filter(|_| is_name) else { continue };
-            let Ok(facts) = stat::stat_at(&place, text.as_c_str(), Follow::No) else { continue };
+            let Some(name) = Name::new(&**name) else { continue };
+            let Ok(facts) = dir.stat_at(&name, Follow::No) else { continue };
             let identity = facts.identity();
             let first = directory.identities.partition_point(|(known, _)| *known < identity);
             let found = directory.identities[first..].iter().take_while(|(known, _)| *known == identity);
             for &(_, index) in found {
                 let candidate = &mut directory.gone[index];
-                if facts.kind != FileKind::Directory && facts.nlink > 1 && candidate.name != *name {
+                if facts.kind != FileKind::Directory && facts.nlink > 1 && candidate.name != name {
                     let spellings = directory.spellings.entry(index).or_default();
                     spellings.push(name.clone());
                     candidate.stays |= spellings.len() > SPELLINGS_MAX;
@@ -360,8 +355,7 @@ impl<'a, 'c> Sweep<'a, 'c> {
                 } else if !candidate.stays {
                     candidate.stays = true;
                     // A directory that differs in case is another one: its name was refused.
-                    let name_folding = self.context.destination.dirs.name_folding();
-                    if candidate.is_directory && name_folding.check_no_clash(&place, &text).is_ok() {
+                    if candidate.is_directory && dir.check_spelling(&name).is_ok() {
                         directory.unfinished += 1;
                         self.waiting.push((id, name.clone(), false));
                     }
@@ -372,7 +366,7 @@ impl<'a, 'c> Sweep<'a, 'c> {
             return self.naming.push(id);
         }
         if !directory.spellings.is_empty() {
-            directory.keep_other_spellings(&place);
+            directory.keep_other_spellings(&*dir);
         }
         self.settle(id);
     }
@@ -392,7 +386,7 @@ impl<'a, 'c> Sweep<'a, 'c> {
                 files.push(name);
             }
         }
-        directory.is_listing = directory.reader.is_some();
+        directory.is_listing = directory.listing.is_some();
         directory.is_settled = !directory.is_listing;
         let path = directory.path.clone();
         if directory.is_listing {
@@ -415,24 +409,24 @@ impl<'a, 'c> Sweep<'a, 'c> {
             if is_gone {
                 let within = above.path.clone();
                 let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
-                self.remove(&within, &[name.into()]);
+                self.remove(&within, Name::new(name).as_slice());
             }
             id = parent;
         }
     }
 
     /// Removes names from a directory.
-    fn remove(&mut self, directory: &[u8], names: &[Box<[u8]>]) {
+    fn remove(&mut self, directory: &[u8], names: &[Name]) {
         if names.is_empty() {
             return;
         }
         let context = self.context;
-        let place = self.place(directory);
+        let dir = self.dir(directory);
         // The times of the directory came from the source and must not become those of the
         // deletion.
         let keeps_times =
             context.options.keep.has(Keep::TIMES) && !context.options.dry_run && !directory.is_empty();
-        let before = place.as_ref().ok().filter(|_| keeps_times).and_then(|place| stat::stat_fd(place).ok());
+        let before = dir.as_ref().ok().filter(|_| keeps_times).and_then(|dir| dir.stat().ok());
         let (mut deleted, mut failed, mut over_limit) = (0, 0, 0);
         for name in names {
             if deleted == self.left {
@@ -442,11 +436,11 @@ impl<'a, 'c> Sweep<'a, 'c> {
             if context.session.is_ended() {
                 break;
             }
-            let path = join(directory, name);
+            let path = join(directory, name.as_bytes());
             let removed = RelPath::new(&path).map_err(io::Error::other).and_then(|_| {
-                let place = place.as_ref().map_err(|error| io::Error::from(error.kind()))?;
+                let dir = dir.as_ref().map_err(|error| io::Error::from(error.kind()))?;
                 context.destination.dirs.forget(&path);
-                if context.options.dry_run { Ok(true) } else { remove_one(place, &CString::new(&**name)?) }
+                if context.options.dry_run { Ok(true) } else { remove_one(&**dir, name) }
             });
             match removed {
                 Ok(true) => {
@@ -465,10 +459,9 @@ impl<'a, 'c> Sweep<'a, 'c> {
                 }
             }
         }
-        if let (Ok(place), Some(before)) = (&place, before) {
+        if let (Ok(dir), Some(before)) = (&dir, before) {
             // Ignore an error: this user can write to the directory, so the call rarely fails.
-            let _ =
-                set_times_fd(place.as_fd(), Times { atime: Some(before.atime), mtime: Some(before.mtime) });
+            let _ = dir.set_times(Times { atime: Some(before.atime), mtime: Some(before.mtime) });
         }
         self.left -= deleted;
         context.handle(Event::Removed { deleted, failed, over_limit });
@@ -478,18 +471,17 @@ impl<'a, 'c> Sweep<'a, 'c> {
 impl Directory {
     /// Lets the names stay of which a name of the source is another spelling: one that the
     /// directory itself does not contain.
-    fn keep_other_spellings(&mut self, place: &OwnedFd) {
-        let mut unseen: HashMap<Box<[u8]>, Vec<usize>> = HashMap::new();
+    fn keep_other_spellings(&mut self, dir: &dyn Dir) {
+        let mut unseen: HashMap<Name, Vec<usize>> = HashMap::new();
         for (index, names) in self.spellings.drain() {
             names.into_iter().for_each(|name| unseen.entry(name).or_default().push(index));
         }
         // An unreadable directory keeps all of them.
-        let reader = open_dir_at(place, c".", Follow::No).map(DirReader::new);
-        if let Ok(mut reader) = reader {
+        if let Ok(mut listing) = dir.list() {
             let mut entries = Vec::new();
-            while reader.read_batch(NAMES_AT_ONCE, &mut entries).unwrap_or(false) || !entries.is_empty() {
+            while listing.next(NAMES_AT_ONCE, &mut entries).unwrap_or(false) || !entries.is_empty() {
                 for entry in entries.drain(..) {
-                    unseen.remove(entry.name.as_bytes());
+                    unseen.remove(&entry.name);
                 }
             }
         }
@@ -504,15 +496,15 @@ fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
 }
 
 /// Removes a name, but a directory only if it is empty. Returns true if it removed the name.
-fn remove_one(place: &OwnedFd, name: &CString) -> io::Result<bool> {
-    match unlink_at(place, name.as_c_str()) {
+fn remove_one(dir: &dyn Dir, name: &Name) -> io::Result<bool> {
+    match dir.remove(name, Remove::File) {
         Err(error) if error.kind() == io::ErrorKind::IsADirectory => {}
         other => return other.map(|()| true),
     }
-    match rmdir_at(place, name.as_c_str()) {
+    match dir.remove(name, Remove::Directory) {
         Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {
             // An unreadable directory was not listed. Report that as an error.
-            open_dir_at(place, name.as_c_str(), Follow::No).map(|_| false)
+            dir.dir(name, Follow::No, Missing::Fail)?.list().map(|_| false)
         }
         other => other.map(|()| true),
     }

@@ -1,18 +1,20 @@
 //! Root directory of a sink, with the limits of what may be written beneath it.
 
-use super::dirs::{Missing, SinkDirs};
+use super::dirs::SinkDirs;
 use super::expected::Expected;
 use super::policy::SinkPolicy;
+use crate::transfer::jobs::Offer;
 use crate::transfer::parts::Parts;
 use crate::transfer::source::Filter;
 use haul_model::RelPath;
 use haul_proto::{Keep, NewFile};
-use haul_sys::dir::open_dir_at;
-use haul_sys::{Follow, Stat, filesystem};
+use haul_storage::local::LocalStorage;
+use haul_storage::{Follow, Stat, Storage};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Root directory of a sink, and the limits of what may be written beneath it.
@@ -51,25 +53,22 @@ fn identity(file: &Stat) -> FileIdentity {
 }
 
 impl Destination {
-    /// Opens the directory `into` beneath the root `root`. Creates it if it is missing, except in a
-    /// `dry_run`.
+    /// Opens the directory `into` beneath the root of the offer. Creates it if it is missing,
+    /// except in a `dry_run`.
     ///
     /// # Errors
     /// Returns an error if the root cannot be opened, or the directory can be neither opened nor
     /// created.
     pub(in crate::transfer) fn open_or_create(
-        root: &OsStr,
+        offer: &Offer,
         into: &[u8],
         dry_run: bool,
         session: u64,
-        quota: Option<u64>,
     ) -> io::Result<Destination> {
-        let missing = if dry_run { Missing::Fail } else { Missing::Create };
-        match Destination::open(root, into, missing, session, quota) {
+        let root = readable_root(&*offer.storage, &offer.root)?;
+        match Destination::beneath(root, into, !dry_run, session, offer.quota) {
             Err(error) if dry_run && error.kind() == io::ErrorKind::NotFound => {
-                // The root itself must exist.
-                Destination::open(root, b"", missing, session, quota)
-                    .map(|_| Destination::absent(session, quota))
+                Ok(Destination::absent(session, offer.quota))
             }
             opened => opened,
         }
@@ -103,29 +102,36 @@ impl Destination {
         Destination::of(SinkDirs::absent(), 0, session, quota)
     }
 
-    /// Opens the directory `into` beneath the root `root`; `missing` selects the action for a
-    /// directory that does not exist.
+    /// Opens the directory `into` beneath the root `root`.
     ///
     /// # Errors
-    /// Returns an error if the root cannot be opened, or the directory can be neither opened nor
-    /// created.
+    /// Returns an error if either cannot be opened.
     pub(in crate::transfer) fn open(
         root: &OsStr,
         into: &[u8],
-        missing: Missing,
         session: u64,
         quota: Option<u64>,
     ) -> io::Result<Destination> {
-        // No metadata of the directories in `into` arrives.
-        let root = SinkDirs::new(open_dir_at(haul_sys::CWD, root, Follow::Yes)?).with_modes_sent(false);
-        let (root, depth) = match RelPath::clean(into) {
-            Ok(path) => {
-                (SinkDirs::new(root.open(path.as_bytes(), missing)?.try_clone()?), path.parts().count())
-            }
-            Err(haul_model::PathError::Empty) => (root.with_modes_sent(true), 0),
+        let root = readable_root(&LocalStorage, root)?;
+        Destination::beneath(root, into, false, session, quota)
+    }
+
+    fn beneath(
+        root: SinkDirs,
+        into: &[u8],
+        creates: bool,
+        session: u64,
+        quota: Option<u64>,
+    ) -> io::Result<Destination> {
+        let path = match RelPath::clean(into) {
+            Ok(path) => path,
+            Err(haul_model::PathError::Empty) => return Ok(Destination::of(root, 0, session, quota)),
             Err(fault) => return Err(io::Error::new(io::ErrorKind::InvalidInput, fault)),
         };
-        Ok(Destination::of(root, depth, session, quota))
+        // No metadata of the directories in `into` arrives.
+        let root = root.with_modes_sent(false);
+        let dirs = root.beneath(path.as_bytes(), creates)?;
+        Ok(Destination::of(dirs, path.parts().count(), session, quota))
     }
 
     fn of(dirs: SinkDirs, depth: usize, session: u64, quota: Option<u64>) -> Destination {
@@ -146,7 +152,7 @@ impl Destination {
     /// Returns the free space, or what the quota leaves of it, in bytes. Returns `None` if neither
     /// is known.
     pub(in crate::transfer) fn space(&self) -> Option<u64> {
-        let free = self.dirs.root().ok().and_then(|root| filesystem::space(root).ok()?.free);
+        let free = self.dirs.root().ok().and_then(|root| root.space().ok()?.free);
         [free, self.quota].into_iter().flatten().min()
     }
 
@@ -172,13 +178,15 @@ impl Destination {
         Destination { policy, ..self }
     }
 
-    /// Keeps at most `count` directories open.
-    pub(in crate::transfer) fn with_open_dirs_max(self, count: u32) -> Destination {
-        Destination { dirs: self.dirs.with_open_max(count as usize), ..self }
-    }
-
     /// Restricts the destination to these parts.
     pub(in crate::transfer) fn restrict_to_parts(self, parts: Option<Arc<Parts>>) -> Destination {
         Destination { parts, ..self }
     }
+}
+
+/// Opens the root of a sink. One that cannot be read could not be synced at the end.
+fn readable_root(storage: &dyn Storage, root: &OsStr) -> io::Result<SinkDirs> {
+    let root = storage.open(Path::new(root), Follow::Yes)?;
+    root.list()?;
+    Ok(SinkDirs::new(root))
 }

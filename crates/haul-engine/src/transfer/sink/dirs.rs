@@ -1,21 +1,16 @@
-//! Directories of the sink. Each received path is resolved from the root, name by name, and no link
-//! is followed. The most recently used directories stay open.
+//! Directories of the sink, by their paths. Each received path is resolved from the root, name by
+//! name, and no link is followed. The most recently used directories are remembered.
 
-use super::created::{open_created_directory, open_directory};
-use super::name_folding::{NameFolding, check_trailing_dots};
-use crate::close_checks::CloseChecks;
-use haul_sys::Follow;
-use haul_sys::open::{mkdir_at, rmdir_at};
+use haul_storage::{Dir, Follow, Missing, Name, Remove, Stat};
 use parking_lot::Mutex;
 use std::collections::HashMap;
-use std::ffi::CString;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Maximum number of directories that stay open, unless a session has fewer descriptors. A
-/// depth-first transfer needs one for each lane and level in progress.
-const OPEN_DIRS_MAX: usize = 128;
+/// Maximum number of directories that are remembered. A depth-first transfer needs one for each
+/// lane and level in progress. Those that a storage keeps open count against its own limit.
+const RECENT_DIRS_MAX: usize = 128;
 
 /// Mode of a directory that is created because an entry beneath it came first. Its own metadata is
 /// set when it arrives.
@@ -28,45 +23,63 @@ const ORDINARY_MODE: u32 = 0o777;
 #[derive(Debug)]
 pub(super) struct SinkDirs {
     /// `None` in a dry run if the directory does not exist.
-    root: Option<Arc<OwnedFd>>,
-    open: Mutex<OpenDirs>,
-    /// Maximum number of directories in `open`, at least 2.
-    open_max: usize,
+    root: Option<Arc<dyn Dir>>,
+    recent: Mutex<RecentDirs>,
+    /// Directories on the way to the root in which this session may have created names.
+    above_root: Vec<Arc<dyn Dir>>,
+    /// True once the names of the way to the root are durable.
+    is_root_durable: AtomicBool,
     /// Mode of new directories, to which the umask applies.
     new_mode: u32,
-    name_folding: Arc<NameFolding>,
-    pub(super) close_checks: CloseChecks,
-    /// True in a test that breaks the check of links, to show that the kernel confines the session.
-    #[cfg(test)]
-    follows_links: bool,
 }
 
 #[derive(Debug, Default)]
-struct OpenDirs {
-    by_path: HashMap<Box<[u8]>, CachedDir>,
-    /// Number of look-ups. The least recently used directories are closed first.
+struct RecentDirs {
+    by_path: HashMap<Box<[u8]>, RecentDir>,
+    /// Number of look-ups. The least recently used directories are forgotten first.
     clock: u64,
 }
 
 #[derive(Debug)]
-struct CachedDir {
-    dir: Arc<OwnedFd>,
+struct RecentDir {
+    dir: Arc<dyn Dir>,
     used: u64,
+    /// True once the names on the path of the directory are durable.
+    is_durable: bool,
 }
 
-/// Action for a directory that does not exist.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::transfer) enum Missing {
-    /// Return an error.
-    Fail,
-    /// Create the directory.
-    Create,
+/// A directory and the name of an entry in it, which need not exist.
+#[derive(Clone, Debug)]
+pub(super) struct EntryAt {
+    pub(super) dir: Arc<dyn Dir>,
+    pub(super) name: Name,
+}
+
+impl EntryAt {
+    /// Returns the metadata of the entry itself, or `None` if there is none.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Dir::stat_at`], except `NotFound`.
+    pub(super) fn stat(&self) -> io::Result<Option<Stat>> {
+        match self.dir.stat_at(&self.name, Follow::No) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            found => found.map(Some),
+        }
+    }
+
+    /// Removes the entry if it exists and is no directory.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Dir::remove`].
+    pub(super) fn remove(&self) -> io::Result<()> {
+        self.dir.remove(&self.name, Remove::File)
+    }
 }
 
 impl SinkDirs {
     /// Returns the directories beneath `root`.
-    pub(super) fn new(root: OwnedFd) -> SinkDirs {
-        SinkDirs { root: Some(Arc::new(root)), ..SinkDirs::absent() }
+    pub(super) fn new(root: Arc<dyn Dir>) -> SinkDirs {
+        SinkDirs { root: Some(root), ..SinkDirs::absent() }
     }
 
     /// Returns the directories beneath a root that does not exist and is not created: each is
@@ -74,19 +87,22 @@ impl SinkDirs {
     pub(super) fn absent() -> SinkDirs {
         SinkDirs {
             root: None,
-            open: Mutex::default(),
-            open_max: OPEN_DIRS_MAX,
+            recent: Mutex::default(),
+            above_root: Vec::new(),
+            is_root_durable: AtomicBool::new(false),
             new_mode: TEMPORARY_MODE,
-            name_folding: Arc::default(),
-            close_checks: CloseChecks::default(),
-            #[cfg(test)]
-            follows_links: false,
         }
     }
 
-    /// Keeps at most `count` directories open.
-    pub(super) fn with_open_max(self, count: usize) -> SinkDirs {
-        SinkDirs { open_max: count.clamp(2, OPEN_DIRS_MAX), ..self }
+    /// Returns the directories beneath the directory at `path`. If it is missing, creates it with
+    /// those above it if `creates` is true.
+    ///
+    /// # Errors
+    /// Same as [`SinkDirs::open`] and [`SinkDirs::open_or_create`].
+    pub(super) fn beneath(self, path: &[u8], creates: bool) -> io::Result<SinkDirs> {
+        let root = if creates { self.open_or_create(path)? } else { self.open(path)? };
+        let above_root = self.unsynced_above(&[path, b"/"].concat())?;
+        Ok(SinkDirs { above_root, ..SinkDirs::new(root) })
     }
 
     /// Creates directories with the mode that the umask gives if the source does not send modes.
@@ -94,35 +110,104 @@ impl SinkDirs {
         SinkDirs { new_mode: if are_sent { TEMPORARY_MODE } else { ORDINARY_MODE }, ..self }
     }
 
-    /// Returns the rules for comparing names at this sink.
-    pub(super) fn name_folding(&self) -> &Arc<NameFolding> {
-        &self.name_folding
-    }
-
     /// Returns the root directory.
     ///
     /// # Errors
     /// Returns `NotFound` if the root does not exist.
-    pub(super) fn root(&self) -> io::Result<&Arc<OwnedFd>> {
+    pub(super) fn root(&self) -> io::Result<&Arc<dyn Dir>> {
         self.root.as_ref().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Opens the directory at `path` (empty: the root), to resolve names in it and to read it.
+    /// Opens the directory at `path` (empty: the root).
     ///
     /// # Errors
-    /// Returns the errors of openat(2) and mkdirat(2), and:
-    /// - `ENOTDIR` or `ELOOP` if a component of the path is a file or a link;
-    /// - `AlreadyExists` if the directory is to be created and exists in another spelling;
-    /// - `InvalidFilename` if the file system would not keep the name.
-    pub(super) fn open(&self, path: &[u8], missing: Missing) -> io::Result<Arc<OwnedFd>> {
+    /// Returns the errors of [`Dir::dir`]: also for a file or a link in the path.
+    pub(super) fn open(&self, path: &[u8]) -> io::Result<Arc<dyn Dir>> {
+        self.resolve(path, Missing::Fail)
+    }
+
+    /// Opens the directory at `path`. Creates the directories that are missing.
+    ///
+    /// # Errors
+    /// Same as [`SinkDirs::open`]; `AlreadyExists` if a directory exists in another spelling, and
+    /// `InvalidFilename` if the storage would not keep a name.
+    pub(super) fn open_or_create(&self, path: &[u8]) -> io::Result<Arc<dyn Dir>> {
+        self.resolve(path, Missing::Create { mode: self.new_mode })
+    }
+
+    /// Opens the directory of the entry at `path`.
+    ///
+    /// # Errors
+    /// Same as [`SinkDirs::open`].
+    pub(super) fn entry(&self, path: &[u8]) -> io::Result<EntryAt> {
+        let (above, name) = split(path);
+        Ok(EntryAt { dir: self.open(above)?, name: name_of(name)? })
+    }
+
+    /// Opens or creates the directory of an entry that is to be created at `path`.
+    ///
+    /// # Errors
+    /// Same as [`SinkDirs::open_or_create`].
+    pub(super) fn new_entry(&self, path: &[u8]) -> io::Result<EntryAt> {
+        let (above, name) = split(path);
+        Ok(EntryAt { dir: self.open_or_create(above)?, name: name_of(name)? })
+    }
+
+    /// Returns the metadata of the entry at `path`, or `None` if there is none.
+    ///
+    /// # Errors
+    /// Same as [`SinkDirs::entry`] and [`EntryAt::stat`], except `NotFound`.
+    pub(super) fn stat(&self, path: &[u8]) -> io::Result<Option<Stat>> {
+        match self.entry(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            entry => entry?.stat(),
+        }
+    }
+
+    /// Returns the directories to sync before the directory of the entry at `path` is certain to
+    /// stay: those with a name on the path that is not durable yet.
+    ///
+    /// # Errors
+    /// Same as [`SinkDirs::open`].
+    pub(super) fn unsynced_above(&self, path: &[u8]) -> io::Result<Vec<Arc<dyn Dir>>> {
+        let mut dirs = Vec::new();
+        let (mut dir, _) = split(path);
+        while !dir.is_empty() {
+            if self.recent.lock().by_path.get(dir).is_some_and(|known| known.is_durable) {
+                return Ok(dirs);
+            }
+            (dir, _) = split(dir);
+            dirs.push(self.open(dir)?);
+        }
+        if !self.is_root_durable.load(Ordering::Relaxed) {
+            dirs.extend(self.above_root.iter().cloned());
+        }
+        Ok(dirs)
+    }
+
+    /// Records that the names of the directories above the entry at `path` are durable.
+    pub(super) fn mark_durable(&self, path: &[u8]) {
+        let mut recent = self.recent.lock();
+        let (mut dir, _) = split(path);
+        while !dir.is_empty() {
+            // One that is no longer remembered is synced again.
+            if let Some(known) = recent.by_path.get_mut(dir) {
+                known.is_durable = true;
+            }
+            (dir, _) = split(dir);
+        }
+        self.is_root_durable.store(true, Ordering::Relaxed);
+    }
+
+    fn resolve(&self, path: &[u8], missing: Missing) -> io::Result<Arc<dyn Dir>> {
         let root = self.root()?;
         if path.is_empty() {
             return Ok(Arc::clone(root));
         }
-        if let Some(cached) = self.cached(path) {
-            return Ok(cached);
+        if let Some(known) = self.known(path) {
+            return Ok(known);
         }
-        // Start from the nearest open directory above. Use no recursion, because paths can be deep.
+        // Start from the nearest known directory above. Use no recursion: paths can be deep.
         let mut from = path.len();
         let mut dir = loop {
             match path[..from].iter().rposition(|&byte| byte == b'/') {
@@ -132,238 +217,185 @@ impl SinkDirs {
                 }
                 Some(slash) => from = slash,
             }
-            if let Some(cached) = self.cached(&path[..from]) {
+            if let Some(known) = self.known(&path[..from]) {
                 from += 1;
-                break cached;
+                break known;
             }
         };
         while from < path.len() {
             let end = path[from..].iter().position(|&byte| byte == b'/').map_or(path.len(), |at| from + at);
-            let name = CString::new(&path[from..end])?;
-            let make = || step(&dir, &name, missing, self.new_mode, self.links(), &self.name_folding);
-            dir = Arc::new(self.name_folding.create_name(&name, make)?);
-            self.cache(&path[..end], &dir);
+            dir = dir.dir(&name_of(&path[from..end])?, Follow::No, missing)?;
+            self.remember(&path[..end], &dir);
             from = end + 1;
         }
         Ok(dir)
     }
 
-    /// Returns whether links in paths are followed: never, except in a test.
-    fn links(&self) -> Follow {
-        #[cfg(test)]
-        if self.follows_links {
-            return Follow::Yes;
-        }
-        Follow::No
-    }
-
-    /// Closes the directories at a path and beneath it, before the path is removed or replaced.
+    /// Forgets the directories at a path and beneath it, before the path is removed or replaced.
     pub(super) fn forget(&self, path: &[u8]) {
         let beneath =
-            |cached: &[u8]| cached.starts_with(path) && matches!(cached.get(path.len()), None | Some(b'/'));
-        self.state().by_path.retain(|cached, _| !beneath(cached));
+            |known: &[u8]| known.starts_with(path) && matches!(known.get(path.len()), None | Some(b'/'));
+        self.recent.lock().by_path.retain(|known, _| !beneath(known));
     }
 
-    fn cached(&self, path: &[u8]) -> Option<Arc<OwnedFd>> {
-        let mut open = self.state();
-        open.clock += 1;
-        let now = open.clock;
-        let place = open.by_path.get_mut(path)?;
-        place.used = now;
-        Some(Arc::clone(&place.dir))
+    fn known(&self, path: &[u8]) -> Option<Arc<dyn Dir>> {
+        let mut recent = self.recent.lock();
+        recent.clock += 1;
+        let now = recent.clock;
+        let found = recent.by_path.get_mut(path)?;
+        found.used = now;
+        Some(Arc::clone(&found.dir))
     }
 
-    fn cache(&self, path: &[u8], dir: &Arc<OwnedFd>) {
-        let mut open = self.state();
-        if open.by_path.len() >= self.open_max {
-            // Close half of them, so that one scan serves many calls.
-            let mut ages: Vec<u64> = open.by_path.values().map(|place| place.used).collect();
-            let (_, &mut middle, _) = ages.select_nth_unstable(self.open_max / 2);
-            open.by_path.retain(|_, place| place.used > middle);
+    fn remember(&self, path: &[u8], dir: &Arc<dyn Dir>) {
+        let mut recent = self.recent.lock();
+        if recent.by_path.len() >= RECENT_DIRS_MAX {
+            // Forget half of them, so that one scan serves many calls.
+            let mut ages: Vec<u64> = recent.by_path.values().map(|known| known.used).collect();
+            let (_, &mut middle, _) = ages.select_nth_unstable(RECENT_DIRS_MAX / 2);
+            recent.by_path.retain(|_, known| known.used > middle);
         }
-        open.clock += 1;
-        let used = open.clock;
-        open.by_path.insert(path.into(), CachedDir { dir: Arc::clone(dir), used });
-    }
-
-    fn state(&self) -> parking_lot::MutexGuard<'_, OpenDirs> {
-        self.open.lock()
+        recent.clock += 1;
+        let used = recent.clock;
+        recent.by_path.insert(path.into(), RecentDir { dir: Arc::clone(dir), used, is_durable: false });
     }
 }
 
-fn step(
-    dir: &OwnedFd,
-    name: &CString,
-    missing: Missing,
-    mode: u32,
-    follow: Follow,
-    name_folding: &NameFolding,
-) -> io::Result<OwnedFd> {
-    let found = match open_directory(dir, name, follow) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && missing == Missing::Create => {
-            match mkdir_at(dir, name.as_c_str(), mode) {
-                Ok(()) => {
-                    return match check_trailing_dots(dir, name) {
-                        Ok(()) => open_created_directory(dir, name),
-                        Err(error) => {
-                            // Ignore an error: the caller reports that the name is not kept.
-                            let _ = rmdir_at(dir, name.as_c_str());
-                            Err(error)
-                        }
-                    };
-                }
-                // Another worker may have created it meanwhile.
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    open_directory(dir, name, follow)?
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        other => other?,
-    };
-    if missing == Missing::Create {
-        // Otherwise two directories of the source could become one here.
-        name_folding.check_no_clash(dir, name)?;
+/// Splits a path into its directory, empty for the root, and its last name.
+fn split(path: &[u8]) -> (&[u8], &[u8]) {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(slash) => (&path[..slash], &path[slash + 1..]),
+        None => (&path[..0], path),
     }
-    Ok(found)
+}
+
+fn name_of(bytes: &[u8]) -> io::Result<Name> {
+    Name::new(bytes).ok_or_else(|| io::ErrorKind::InvalidFilename.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_lab::faults::FaultFs;
-    use haul_lab::needs::{Need, met_or_skip, shown_or_skip};
-    use haul_sys::dir::open_dir_at;
-    use haul_sys::open::create_new_at;
+    use haul_lab::needs::shown_or_skip;
+    use haul_storage::memory::MemoryStorage;
+    use haul_storage::{Create, Node, Replace, Tag, local};
     use haul_sys::sandbox::{self, Sandbox};
-    use haul_sys::{CWD, stat};
-    use std::os::unix::fs::{MetadataExt, symlink};
-    use std::sync::Barrier;
+    use std::os::unix::fs::symlink;
 
-    fn dirs(dir: &tempfile::TempDir) -> SinkDirs {
-        SinkDirs::new(open_dir_at(CWD, dir.path(), Follow::Yes).expect("opens"))
+    fn ino(dir: &Arc<dyn Dir>) -> u64 {
+        dir.stat().expect("found").ino
     }
 
-    fn ino(fd: &OwnedFd) -> u64 {
-        stat::stat_fd(fd).expect("found").ino
+    fn name(text: &str) -> Name {
+        Name::new(text).expect("a name")
     }
 
     #[test]
     fn missing_directories_are_created_once_and_reused() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let dirs = dirs(&dir);
-        assert!(dirs.open(b"a/b/c", Missing::Fail).is_err());
-        let made = dirs.open(b"a/b/c", Missing::Create).expect("made");
-        assert_eq!(ino(&made), std::fs::metadata(dir.path().join("a/b/c")).expect("found").ino());
-        let again = dirs.open(b"a/b/c", Missing::Fail).expect("known");
-        assert!(Arc::ptr_eq(&made, &again));
-        assert_eq!(ino(&dirs.open(b"", Missing::Fail).expect("root")), ino(dirs.root().expect("there")));
+        let storage = MemoryStorage::new(1);
+        let dirs = SinkDirs::new(storage.root());
+        assert_eq!(dirs.open(b"a/b/c").unwrap_err().kind(), io::ErrorKind::NotFound);
+        let made = dirs.open_or_create(b"a/b/c").expect("made");
+        assert!(Arc::ptr_eq(&made, &dirs.open(b"a/b/c").expect("known")));
+        let found = SinkDirs::new(storage.root()).open(b"a/b/c").expect("there");
+        assert_eq!(ino(&made), ino(&found));
+        assert_eq!(ino(&dirs.open(b"").expect("root")), ino(&storage.root()));
     }
 
     #[test]
     fn no_symlink_is_followed_even_inside_the_root() {
-        let dir = tempfile::tempdir().expect("a folder");
-        std::fs::create_dir(dir.path().join("real")).expect("made");
-        for (target, name) in [("/", "out"), ("real", "inside"), ("..", "up")] {
-            symlink(target, dir.path().join(name)).expect("made");
+        let storage = MemoryStorage::new(1);
+        let root = storage.root();
+        let real = root.dir(&name("real"), Follow::No, Missing::Create { mode: 0o700 }).expect("made");
+        for (target, link) in [("/", "out"), ("real", "inside"), ("..", "up")] {
+            root.make(&name(link), &Node::Link { target: target.as_bytes() }).expect("made");
         }
-        let dirs = dirs(&dir);
+        let dirs = SinkDirs::new(root);
         for path in ["out", "out/tmp", "inside", "inside/x", "up/x"] {
-            assert!(dirs.open(path.as_bytes(), Missing::Create).is_err(), "{path}");
+            assert!(dirs.open_or_create(path.as_bytes()).is_err(), "{path}");
         }
-        assert!(!dir.path().join("real/x").exists());
+        assert_eq!(real.stat_at(&name("x"), Follow::No).unwrap_err().kind(), io::ErrorKind::NotFound);
     }
 
-    /// The check of links is broken on purpose: the write would succeed, and the kernel refuses it.
+    /// The directories are resolved through a link on purpose: the write would succeed, and the
+    /// kernel refuses it.
     #[test]
     fn with_a_broken_path_check_the_kernel_refuses_to_leave_the_root() {
-        use super::super::partial_file::{PartialFile, Tag, name_at};
         if !shown_or_skip(sandbox::version().is_some(), "a kernel with Landlock") {
             return;
         }
         let [root, outside] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
         symlink(outside.path(), root.path().join("out")).expect("made");
-        let receive = |path: &str| -> io::Result<()> {
-            let broken = SinkDirs { follows_links: true, ..dirs(&root) };
-            let place = name_at(&broken, path.as_bytes(), Missing::Create)?;
-            let tag = Tag { session: 1, number: 1 };
-            let file = PartialFile::create_temporary(place, &tag, 0, broken.name_folding())?;
-            file.write(0, b"data")?;
-            file.rename_to_final().map_err(|reason| io::Error::other(reason.to_string()))
+        let receive = |within: &[&str]| -> io::Result<()> {
+            let mut dir = local::open(root.path(), Follow::Yes)?;
+            for part in within {
+                dir = dir.dir(&name(part), Follow::Yes, Missing::Create { mode: 0o700 })?;
+            }
+            let file = dir.sink(&name("file"), Create::Temporary(Tag { session: 1, number: 1 }))?;
+            file.write_at(0, b"data")?;
+            file.commit(Replace::Yes)
         };
-        let confined = |path| {
+        let confined = |within: &[&str]| {
             std::thread::scope(|scope| {
                 let thread = scope.spawn(|| {
                     assert!(Sandbox::new().writable(root.path()).enter().expect("confined"));
-                    receive(path)
+                    receive(within)
                 });
                 thread.join().expect("no panic")
             })
         };
-        for path in ["out/file", "out/dir/file"] {
-            let error = confined(path).expect_err("outside the root");
-            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{path}: {error}");
+        for within in [&["out"][..], &["out", "dir"]] {
+            let error = confined(within).expect_err("outside the root");
+            assert_eq!(error.kind(), io::ErrorKind::PermissionDenied, "{within:?}: {error}");
         }
         assert_eq!(std::fs::read_dir(outside.path()).expect("there").count(), 0);
-        confined("in/file").expect("inside the root");
-        receive("out/file").expect("nothing but the kernel refused it");
+        confined(&["in"]).expect("inside the root");
+        receive(&["out"]).expect("nothing but the kernel refused it");
         assert_eq!(std::fs::read(outside.path().join("file")).expect("written"), b"data");
     }
 
-    /// Removing a directory whose dots were left out once also removed the directory of that
-    /// shorter name, which another worker had just found.
     #[test]
-    fn directory_with_an_altered_name_does_not_remove_another() {
-        if !met_or_skip(&[Need::Fuse]) {
-            return;
-        }
-        let [store, view] = [(); 2].map(|()| tempfile::tempdir().expect("a folder"));
-        let rules = "* name .. trim".parse().expect("a rule");
-        let faults = FaultFs::mount(store.path(), view.path(), rules).expect("mounted");
-        let dirs = dirs(&view);
-        for round in 0..300 {
-            let begin = Barrier::new(2);
-            std::thread::scope(|scope| {
-                let dotted = scope.spawn(|| {
-                    begin.wait();
-                    dirs.open(format!("{round}.").as_bytes(), Missing::Create).is_err()
-                });
-                begin.wait();
-                let dir = dirs.open(format!("{round}").as_bytes(), Missing::Create).expect("made");
-                create_new_at(&dir, c"file", 0o600).expect("the directory is there");
-                assert!(dotted.join().expect("no panic"), "its name would not be kept");
-            });
-            assert!(store.path().join(format!("{round}/file")).exists());
-        }
-        drop(dirs);
-        faults.close();
-    }
-
-    #[test]
-    fn more_directories_than_the_open_limit_are_reachable() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let dirs = dirs(&dir);
-        for number in 0..OPEN_DIRS_MAX * 3 {
-            dirs.open(format!("d{number}/e").as_bytes(), Missing::Create).expect("made");
-        }
-        assert!(dirs.state().by_path.len() <= OPEN_DIRS_MAX);
-        for number in 0..OPEN_DIRS_MAX * 3 {
-            let path = format!("d{number}/e");
-            let found = dirs.open(path.as_bytes(), Missing::Fail).expect("there");
-            assert_eq!(ino(&found), std::fs::metadata(dir.path().join(path)).expect("found").ino());
+    fn more_directories_than_are_remembered_are_reachable() {
+        let storage = MemoryStorage::new(1);
+        let dirs = SinkDirs::new(storage.root());
+        let paths: Vec<String> = (0..RECENT_DIRS_MAX * 3).map(|number| format!("d{number}/e")).collect();
+        let made: Vec<u64> =
+            paths.iter().map(|path| ino(&dirs.open_or_create(path.as_bytes()).expect("made"))).collect();
+        assert!(dirs.recent.lock().by_path.len() <= RECENT_DIRS_MAX);
+        for (path, made) in paths.iter().zip(made) {
+            assert_eq!(ino(&dirs.open(path.as_bytes()).expect("there")), made);
         }
     }
 
     #[test]
     fn forgotten_directories_are_looked_up_again() {
-        let dir = tempfile::tempdir().expect("a folder");
-        let dirs = dirs(&dir);
-        let before = dirs.open(b"a/b", Missing::Create).expect("made");
-        dirs.open(b"ab", Missing::Create).expect("made");
-        std::fs::remove_dir_all(dir.path().join("a")).expect("removed");
+        let storage = MemoryStorage::new(1);
+        let dirs = SinkDirs::new(storage.root());
+        let before = dirs.open_or_create(b"a/b").expect("made");
+        dirs.open_or_create(b"ab").expect("made");
+        dirs.open(b"a").expect("there").remove(&name("b"), Remove::Directory).expect("removed");
         dirs.forget(b"a");
-        let after = dirs.open(b"a/b", Missing::Create).expect("made");
-        assert!(!Arc::ptr_eq(&before, &after) && dir.path().join("a/b").is_dir());
-        assert!(dirs.cached(b"ab").is_some(), "only what lies beneath is forgotten");
+        let after = dirs.open_or_create(b"a/b").expect("made");
+        assert!(!Arc::ptr_eq(&before, &after) && ino(&before) != ino(&after));
+        assert!(dirs.known(b"ab").is_some(), "only what lies beneath is forgotten");
+    }
+
+    #[test]
+    fn directories_above_a_durable_name_are_synced_once_and_again_if_they_are_new() {
+        let storage = MemoryStorage::new(1);
+        let dirs = SinkDirs::new(storage.root()).beneath(b"into/deep", true).expect("made");
+        dirs.open_or_create(b"a/b").expect("made");
+        let above =
+            |path: &[u8]| -> Vec<u64> { dirs.unsynced_above(path).expect("known").iter().map(ino).collect() };
+        let at = |path: &str| ino(&SinkDirs::new(storage.root()).open(path.as_bytes()).expect("there"));
+        let way = [at("into"), at("")];
+        assert_eq!(above(b"a/b/file"), [&[at("into/deep/a"), at("into/deep")], &way[..]].concat());
+        assert_eq!(above(b"file"), way);
+        dirs.mark_durable(b"a/b/file");
+        assert!(above(b"a/b/other").is_empty() && above(b"file").is_empty());
+        dirs.open(b"a").expect("there").remove(&name("b"), Remove::Directory).expect("removed");
+        dirs.forget(b"a/b");
+        dirs.open_or_create(b"a/b").expect("made");
+        assert_eq!(above(b"a/b/file"), [at("into/deep/a")], "a new directory has the name");
     }
 }

@@ -1,18 +1,17 @@
 //! State of a regular file at the sink, from its announcement to its end.
 
-use super::dirs::{Missing, SinkDirs};
+use super::dirs::SinkDirs;
 use super::metadata::MetadataWriter;
-use super::partial_file::{PartialFile, Tag, name_at, stat_existing};
+use super::partial_file::PartialFile;
 use crate::transfer::hashing::RootHash;
 use crate::transfer::reason::reason;
 use haul_digest::{Digest, ObjectDigest, ObjectSums};
 use haul_log::objects::FileKey;
 use haul_model::{ByteOffset, ByteRange, Level, Object, RelPath};
 use haul_proto::{Close, FileKind, NewFile, Outcome, Reason, Runs, Why, sink::Unfinished};
-use haul_sys::{Stat, open, stat, transfer};
+use haul_storage::{Follow, Inode, Metadata, SourceFile, Stat, Tag};
 use parking_lot::Mutex;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -33,7 +32,7 @@ pub(super) struct IncomingFile {
     base: Mutex<Option<Base>>,
     /// Temporary file of an earlier run, if samples are compared with it. All other objects are
     /// then compared with the existing file.
-    sample_file: Mutex<Option<Arc<OwnedFd>>>,
+    sample_file: Mutex<Option<Arc<dyn SourceFile>>>,
     /// Objects of a comparison: those that are present and not compared, and the samples that must
     /// match.
     compared: Mutex<(Runs, Runs)>,
@@ -67,7 +66,7 @@ struct Attempts {
 /// A local file that holds bytes of the source.
 #[derive(Clone, Debug)]
 pub(super) struct Base {
-    pub(super) file: Arc<OwnedFd>,
+    pub(super) file: Arc<dyn SourceFile>,
     /// True if the base is the file that is written: equal bytes stay in place.
     pub(super) is_partial_file: bool,
 }
@@ -126,53 +125,47 @@ impl IncomingFile {
         bytes.min(most.saturating_sub(before.unwrap_or_else(|same| same)))
     }
 
-    /// Opens the existing regular file with the name. Returns it with its metadata, or `None` if
-    /// the name does not exist or belongs to an entry of another kind.
+    /// Opens the existing regular file with the name. Returns `None` if the name does not exist or
+    /// belongs to an entry of another kind.
     ///
     /// # Errors
-    /// Returns the errors of openat(2) for a regular file.
-    pub(super) fn existing(&self, dirs: &SinkDirs) -> io::Result<Option<(Arc<OwnedFd>, Stat)>> {
-        let found = name_at(dirs, self.path.as_bytes(), Missing::Fail)
-            .and_then(|(place, name)| open::open_entry_at(&place, name.as_c_str()));
+    /// Returns the errors of [`Dir::source`](haul_storage::Dir::source) for a regular file.
+    pub(super) fn existing(&self, dirs: &SinkDirs) -> io::Result<Option<Arc<dyn SourceFile>>> {
+        let found = dirs.entry(self.path.as_bytes()).and_then(|at| at.dir.source(&at.name, Follow::No));
         let file = match found {
-            Ok(file) => Arc::new(file),
+            Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            // Neither a symbolic link nor a socket can be opened: the file replaces them.
+            // An entry of another kind cannot be opened: the file replaces it.
             Err(error) => {
                 return match self.stat_existing(dirs)? {
-                    Some(existing) if existing.kind == haul_sys::FileKind::Regular => Err(error),
+                    Some(existing) if existing.kind == haul_storage::FileKind::Regular => Err(error),
                     _ => Ok(None),
                 };
             }
         };
-        let facts = stat::stat_fd(&file)?;
-        if facts.kind != haul_sys::FileKind::Regular {
-            return Ok(None);
-        }
         // Same condition as in [`PartialFile::in_place`].
-        let is_partial_file = self.in_place && facts.nlink == 1;
+        let is_partial_file = self.in_place && file.opened().nlink == 1;
         *self.base.lock() = Some(Base { file: Arc::clone(&file), is_partial_file });
-        Ok(Some((file, facts)))
+        Ok(Some(file))
     }
 
     /// Returns the metadata of the existing entry with the name, of any kind, or `None` if there is
     /// none.
     ///
     /// # Errors
-    /// Same as [`stat_existing`].
+    /// Same as [`SinkDirs::stat`].
     pub(super) fn stat_existing(&self, dirs: &SinkDirs) -> io::Result<Option<Stat>> {
-        stat_existing(dirs, &self.path)
+        dirs.stat(self.path.as_bytes())
     }
 
-    /// Opens the file that objects are compared with: the temporary file of an earlier run, or the
-    /// existing file. Returns it with its length.
-    pub(super) fn compared(&self, dirs: &SinkDirs) -> Option<(Arc<OwnedFd>, u64)> {
+    /// Returns the length of the file that objects are compared with: the temporary file of an
+    /// earlier run, or the existing file.
+    pub(super) fn compared_len(&self, dirs: &SinkDirs) -> Option<u64> {
         let base = self.base.lock().clone();
         if let Some(base) = base.filter(|base| base.is_partial_file) {
-            let size = stat::stat_fd(&base.file).ok()?.size;
-            return Some((base.file, size));
+            return base.file.stat().ok().map(|now| now.size);
         }
-        self.existing(dirs).ok().flatten().map(|(file, facts)| (file, facts.size))
+        self.existing(dirs).ok().flatten().map(|file| file.opened().size)
     }
 
     /// Compares objects with the existing file instead of the file that [`IncomingFile::reopen`]
@@ -182,12 +175,11 @@ impl IncomingFile {
         *self.sample_file.lock() = sample_file.map(|sample_file| sample_file.file);
     }
 
-    /// Returns the file that samples are compared with, and its length, if samples have a file of
+    /// Returns the length of the file that samples are compared with, if samples have a file of
     /// their own.
-    pub(super) fn sampled(&self) -> Option<(Arc<OwnedFd>, u64)> {
+    pub(super) fn sampled_len(&self) -> Option<u64> {
         let sample_file = self.sample_file.lock().clone().filter(|_| !self.compared.lock().1.is_empty())?;
-        let size = stat::stat_fd(&sample_file).ok()?.size;
-        Some((sample_file, size))
+        sample_file.stat().ok().map(|now| now.size)
     }
 
     /// Returns the objects that a comparison skips, and the samples that must match.
@@ -206,15 +198,15 @@ impl IncomingFile {
     /// # Errors
     /// Returns the error of the failed system call, and `Interrupted` once `over` is true.
     pub(super) fn reopen(&self, dirs: &SinkDirs, over: &AtomicBool) -> io::Result<Option<Stat>> {
-        let name_at = match name_at(dirs, self.path.as_bytes(), Missing::Fail) {
+        let at = match dirs.entry(self.path.as_bytes()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             found => found?,
         };
         let (len, room) = (self.facts.size(), self.reserve_bytes());
-        let reopened = PartialFile::reopen_temporary(name_at, &self.tag, len, room, dirs.name_folding())?;
+        let reopened = PartialFile::reopen_temporary(&at, self.tag, len, room)?;
         let Some((partial_file, found)) = reopened else { return Ok(None) };
         self.clear_holes(&partial_file, over)?;
-        let file = Arc::new(open::reopen_source(partial_file.fd(), false)?);
+        let file = partial_file.file.reader()?;
         *self.base.lock() = Some(Base { file, is_partial_file: true });
         self.attempts.lock().files = vec![(0, Arc::new(partial_file))];
         Ok(Some(found))
@@ -273,7 +265,7 @@ impl IncomingFile {
     /// Returns the space that a later run finds of the file, in bytes.
     pub(super) fn kept_bytes(&self) -> u64 {
         let kept = self.last().filter(|partial_file| self.was_kept() && partial_file.may_be_kept());
-        let facts = kept.and_then(|partial_file| stat::stat_fd(partial_file.fd()).ok());
+        let facts = kept.and_then(|partial_file| partial_file.file.stat().ok());
         facts.map_or(0, |facts| facts.blocks.saturating_mul(512))
     }
 
@@ -319,20 +311,15 @@ impl IncomingFile {
         if attempts.has_ended {
             return Err(Why::Stopped.into());
         }
-        let made = name_at(dirs, self.path.as_bytes(), Missing::Create).and_then(|name_at| {
-            let name_folding = dirs.name_folding();
+        let made = dirs.new_entry(self.path.as_bytes()).and_then(|at| {
+            let room = self.reserve_bytes();
             if self.in_place
-                && let Some(partial_file) = PartialFile::in_place(
-                    name_at.clone(),
-                    self.facts.size(),
-                    self.reserve_bytes(),
-                    name_folding,
-                )?
+                && let Some(partial_file) = PartialFile::in_place(&at, self.facts.size(), room)?
             {
                 self.clear_holes(&partial_file, over)?;
                 return Ok(partial_file);
             }
-            PartialFile::create_temporary(name_at, &self.tag, self.reserve_bytes(), name_folding)
+            PartialFile::create_temporary(&at, self.tag, room)
         });
         let made = Arc::new(made.map_err(|error| match error.kind() {
             io::ErrorKind::Interrupted if over.load(Ordering::Relaxed) => Why::Stopped.into(),
@@ -371,11 +358,11 @@ impl IncomingFile {
         let FileKind::File { holes, .. } = &self.facts.kind else { return Ok(()) };
         let geometry = self.root.lock().geometry();
         let byte = |index: u64| index.saturating_mul(geometry.object_size().bytes()).min(geometry.len());
-        let end = stat::stat_fd(partial_file.fd())?.size;
+        let end = partial_file.file.stat()?.size;
         for (first, past) in holes.iter() {
             let (from, to) = (byte(first), byte(past).min(end));
             if from < to {
-                partial_file.clear(ByteRange::between(from, to), over)?;
+                partial_file.file.clear(ByteRange::between(from, to), over)?;
             }
         }
         Ok(())
@@ -396,21 +383,22 @@ impl IncomingFile {
         mut see: impl FnMut(&[u8]),
     ) -> Result<Option<bool>, Reason> {
         let Base { file: base, is_partial_file } = base;
-        let identity = |file: BorrowedFd<'_>| stat::stat_fd(file).map(|stat| stat.identity()).ok();
+        let identity = |file: &dyn Inode| file.stat().map(|now| now.identity()).ok();
         // If the file has got a second name since it was opened, it is not written in place.
-        let is_partial_file = *is_partial_file && identity(base.as_fd()) == identity(partial_file.fd());
+        let is_partial_file = *is_partial_file && identity(&**base) == identity(&*partial_file.file);
         let mut at = range.start.0;
         while at < range.end.0 {
             if over.load(Ordering::Relaxed) {
                 return Err(Why::Stopped.into());
             }
             let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
-            if transfer::read_at(base, at, &mut block[..len]).ok() != Some(len) {
+            if base.read_at(at, &mut block[..len]).ok() != Some(len) {
                 return Ok(None);
             }
             see(&block[..len]);
             if !is_partial_file {
-                partial_file.write(at, &block[..len]).map_err(|error| reason("cannot write", &error))?;
+                let written = partial_file.file.write_at(at, &block[..len]);
+                written.map_err(|error| reason("cannot write", &error))?;
             }
             at += len as u64;
         }
@@ -449,7 +437,7 @@ impl IncomingFile {
 
     /// Returns true while another thread syncs the file.
     pub(super) fn is_syncing(&self) -> bool {
-        self.last().is_some_and(|partial_file| partial_file.is_syncing())
+        self.last().is_some_and(|partial_file| partial_file.file.is_syncing())
     }
 
     /// Starts to hash an object.
@@ -471,9 +459,9 @@ impl IncomingFile {
     /// with equal bytes.
     pub(super) fn stat(&self) -> Option<Stat> {
         if let Some((_, partial_file)) = self.attempts.lock().files.last() {
-            return stat::stat_fd(partial_file.fd()).ok();
+            return partial_file.file.stat().ok();
         }
-        self.base.lock().as_ref().and_then(|base| stat::stat_fd(&base.file).ok())
+        self.base.lock().as_ref().and_then(|base| base.file.stat().ok())
     }
 
     /// Sets the metadata of the file and renames it to its final name. Without `close`, only sets
@@ -493,7 +481,7 @@ impl IncomingFile {
         let Some(partial_file) = self.prepare(dirs, over, metadata_writer, close)? else {
             return Ok(Outcome::Same);
         };
-        partial_file.rename_to_final().map_err(Unfinished::Failed)?;
+        partial_file.commit().map_err(Unfinished::Failed)?;
         Ok(Outcome::Done(settle))
     }
 
@@ -513,8 +501,8 @@ impl IncomingFile {
             Some(Close::Read { size, root, .. }) => (*size, *root),
             None => {
                 let found = self.existing(dirs).map_err(failed("cannot open"))?;
-                let (file, _) = found.ok_or_else(|| Unfinished::Failed(Why::NotFound.into()))?;
-                metadata_writer.apply(file.as_fd(), &self.facts, None).map_err(Unfinished::Failed)?;
+                let file = found.ok_or_else(|| Unfinished::Failed(Why::NotFound.into()))?;
+                metadata_writer.apply(&*file, &self.facts).map_err(Unfinished::Failed)?;
                 return Ok(None);
             }
             Some(Close::Failed(reason)) => return Err(Unfinished::Failed(reason.clone())),
@@ -524,17 +512,15 @@ impl IncomingFile {
         }
         self.compare(stated, size)?;
         let partial_file = self.partial_file(dirs, over).map_err(Unfinished::Failed)?;
-        let done = partial_file.set_len(size).map_err(failed("cannot set the length")).and_then(|now| {
-            dirs.close_checks.flush(partial_file.fd(), now.dev).map_err(failed("cannot close"))?;
-            if self.part.is_some() {
-                // Only this user reads the file.
-                metadata_writer.give_owner(partial_file.fd(), &self.facts);
-                return Ok(());
-            }
-            let new = Some(&now).filter(|_| partial_file.is_new);
-            metadata_writer.apply(partial_file.fd(), &self.facts, new).map_err(Unfinished::Failed)
-        });
-        done.map(|()| Some(partial_file))
+        if self.part.is_some() {
+            // Only this user reads the file.
+            metadata_writer.give_owner(&*partial_file.file, &self.facts);
+            let ended = partial_file.file.finish(size, &Metadata::default());
+            ended.map_err(|unset| Unfinished::Failed(reason(&unset.to_string(), &unset.error)))?;
+        } else {
+            metadata_writer.finish(&*partial_file.file, &self.facts).map_err(Unfinished::Failed)?;
+        }
+        Ok(Some(partial_file))
     }
 
     /// Compares the digest of the received bytes with the source's, if the job compares whole

@@ -222,7 +222,7 @@ impl<'a> LaneReceiver<'a> {
             let hashed = Instant::now();
             context.session.spent.hashing.add(hashed - begin);
             if let Ok(open) = &partial_file {
-                if let Err(error) = open.write(at, block) {
+                if let Err(error) = open.file.write_at(at, block) {
                     partial_file = Err(reason(&format!("cannot write at byte {at}"), &error));
                 }
                 context.session.spent.storage.add(hashed.elapsed());
@@ -269,7 +269,8 @@ impl<'a> LaneReceiver<'a> {
             .and_then(|partial_file| {
                 let at = range.start.0;
                 partial_file
-                    .write(at, block)
+                    .file
+                    .write_at(at, block)
                     .map_err(|error| reason(&format!("cannot write at byte {at}"), &error))
             });
         context.session.spent.storage.add(hashed.elapsed());
@@ -299,7 +300,7 @@ impl<'a> LaneReceiver<'a> {
             }
             context.session.spent.hashing.time(|| hash.zeros(step.len()));
             storage
-                .time(|| partial_file.clear(step, &context.session.over))
+                .time(|| partial_file.file.clear(step, &context.session.over))
                 .map_err(|error| reason("cannot punch a hole", &error))?;
         }
         Ok(())

@@ -2,18 +2,12 @@
 //! job's own.
 
 use super::Destination;
-use super::dirs::Missing;
-use super::partial_file::{Tag, name_at};
 use crate::log::{LockedJob, LogError, Target, logged_paths};
 use haul_log::objects::Identity;
 use haul_model::RelPath;
-use haul_sys::Follow;
-use haul_sys::dir::{DirReader, open_dir_at};
-use haul_sys::open::unlink_at;
+use haul_storage::{Dir, Name, Remove, Tag};
 use std::collections::{BTreeSet, HashSet};
-use std::ffi::CString;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 
 /// Length of the prefix that all temporary names of a job share, in bytes.
@@ -33,16 +27,16 @@ pub(super) fn tag(job: Identity, path: &[u8]) -> Tag {
 ///
 /// # Errors
 /// Returns the error if the directory cannot be read or a name cannot be removed.
-pub(super) fn sweep(place: &OwnedFd, job: Identity, stay: &HashSet<CString>) -> io::Result<()> {
+pub(super) fn sweep(dir: &dyn Dir, job: Identity, stay: &HashSet<Name>) -> io::Result<()> {
     let own = tag(job, b"").name();
     let ours = &own.as_bytes()[..TAG_OF_JOB];
-    let mut reader = DirReader::new(open_dir_at(place, c".", Follow::No)?);
+    let mut listing = dir.list()?;
     let (mut found, mut more) = (Vec::new(), true);
     while more {
-        more = reader.read_batch(NAMES_AT_ONCE, &mut found)?;
+        more = listing.next(NAMES_AT_ONCE, &mut found)?;
         found.retain(|entry| entry.name.as_bytes().starts_with(ours) && !stay.contains(&entry.name));
     }
-    found.iter().try_for_each(|entry| unlink_at(place, entry.name.as_c_str()))
+    found.iter().try_for_each(|entry| dir.remove(&entry.name, Remove::File))
 }
 
 /// Deletes a client's job below a state directory: first its temporary files in directories that
@@ -67,15 +61,14 @@ pub fn forget(state: &Path, job: Identity) -> Result<bool, LogError> {
 /// Removes the temporary files of a job in its destination directory and in the directories of
 /// these files.
 fn sweep_all(target: &Target, job: Identity, paths: &BTreeSet<RelPath>) -> io::Result<()> {
-    let destination = Destination::open(target.root.as_os_str(), &target.into, Missing::Fail, 0, None)?;
+    let destination = Destination::open(target.root.as_os_str(), &target.into, 0, None)?;
     let none = HashSet::new();
     let mut swept: HashSet<&[u8]> = HashSet::new();
     for path in paths.iter().map(RelPath::as_bytes).chain([&b"-"[..]]) {
         let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
         if swept.insert(&path[..end]) {
             // Ignore an error: a directory that is gone or inaccessible does not affect the others.
-            let _ = name_at(&destination.dirs, path, Missing::Fail)
-                .and_then(|(place, _)| sweep(&place, job, &none));
+            let _ = destination.dirs.entry(path).and_then(|at| sweep(&*at.dir, job, &none));
         }
     }
     Ok(())

@@ -2,7 +2,6 @@
 //! decides about it.
 
 mod comparing;
-pub(crate) mod created;
 mod deleting;
 mod destination;
 mod dirs;
@@ -11,7 +10,6 @@ mod incoming;
 mod lane_receiver;
 mod leftovers;
 mod metadata;
-mod name_folding;
 mod names;
 mod object_log;
 mod partial_file;
@@ -31,7 +29,6 @@ use super::{Joined, More, Outcome};
 use crate::hybrid::HybridThreshold;
 use deleting::Sweeping;
 pub(super) use destination::Destination;
-pub(super) use dirs::Missing;
 use haul_digest::DigestKey;
 use haul_model::{ByteLen, Geometry, Level, RelPath, format_size};
 use haul_net::{FrameError, FrameReader, FrameWriter, LaneError};
@@ -40,14 +37,13 @@ use haul_proto::{
     Close, FileKind, FileNumber, JobOptions, LaneId, Message, NewFile, Outcome as Ended, Reason, Role, Runs,
     Sink, Update, Verify, Why,
 };
-use haul_sys::Stat;
+use haul_storage::{Stat, Tag};
 use incoming::IncomingFile;
 use lane_receiver::LaneReceiver;
 pub use leftovers::forget;
 use metadata::MetadataWriter;
 pub(super) use object_log::{SinkLog, SinkLogConfig};
 use parking_lot::{Mutex, MutexGuard};
-use partial_file::{Tag, stat_existing};
 pub use policy::SinkPolicy;
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -80,6 +76,8 @@ pub(super) struct SinkContext<'a> {
     /// True after a failed sync of the file system. It reported the lost writes of any files once,
     /// so later syncs of the file system prove nothing.
     syncs_each: AtomicBool,
+    /// Directories whose sync failed, by device and inode, with the reason.
+    dir_failures: Mutex<HashMap<(u64, u64), Reason>>,
     /// Object log, if the job is resumable.
     log: Option<SinkLog>,
 }
@@ -109,6 +107,7 @@ pub(super) fn run(
         hybrid: HybridThreshold::default(),
         cache_warning_printed: AtomicBool::new(false),
         syncs_each: AtomicBool::new(false),
+        dir_failures: Mutex::default(),
         log,
         options,
     };
@@ -249,7 +248,7 @@ impl SinkContext<'_> {
                 }
             }
             Command::Open { facts, path }
-                if !self.destination.expected.has(path.as_bytes(), haul_sys::FileKind::Regular) =>
+                if !self.destination.expected.has(path.as_bytes(), haul_storage::FileKind::Regular) =>
             {
                 return Some(self.refused(&facts, not_requested()));
             }
@@ -453,7 +452,8 @@ impl SinkContext<'_> {
         self.session.tally.found(0);
         self.session.tally.ended();
         let is_directory = facts.kind == FileKind::Directory;
-        let kind = if is_directory { haul_sys::FileKind::Directory } else { haul_sys::FileKind::Regular };
+        let kind =
+            if is_directory { haul_storage::FileKind::Directory } else { haul_storage::FileKind::Regular };
         let is_expected = |path: &RelPath| self.destination.expected.has(path.as_bytes(), kind);
         let is_expected = is_expected(path) && first.is_none_or(is_expected);
         if !is_directory && is_expected && self.keeps_existing(facts, path) {
@@ -485,7 +485,7 @@ impl SinkContext<'_> {
             true => accepted,
         };
         let storage = &self.session.spent.storage;
-        let make = || names::make(&self.destination, &self.metadata_writer, &tag, facts, path, first);
+        let make = || names::make(&self.destination, &self.metadata_writer, tag, facts, path, first);
         let made = made.and_then(|()| storage.time(make));
         log.iter().for_each(|log| log.release(path));
         match made {
@@ -581,7 +581,7 @@ impl SinkContext<'_> {
 
     /// Returns the metadata of the entry at a path.
     fn stat_entry(&self, path: &RelPath) -> Option<Stat> {
-        stat_existing(&self.destination.dirs, path).ok().flatten()
+        self.destination.dirs.stat(path.as_bytes()).ok().flatten()
     }
 
     fn incoming(&self, number: FileNumber) -> Option<Arc<IncomingFile>> {

@@ -1,8 +1,8 @@
 //! Object log of a sink: syncs received objects in groups and logs them, so that a rerun resumes.
 
-use super::dirs::{Missing, SinkDirs};
+use super::dirs::SinkDirs;
 use super::incoming::IncomingFile;
-use super::partial_file::{PartialFile, SYNC_FAILED, Tag, name_at};
+use super::partial_file::{PartialFile, SYNC_FAILED};
 use super::session_lock::{POLL_INTERVAL, SessionLock, lock_and_open, lock_session};
 use super::{Destination, leftovers};
 use crate::log::{
@@ -17,13 +17,10 @@ use crate::transfer::source::moment;
 use haul_log::objects::{FileKey, Identity, Job, ObjectSet, SourceVersion, Subject};
 use haul_model::{Moment, Object, ObjectIndex, RelPath};
 use haul_proto::{FileNumber, JobOptions, Reason};
-use haul_sys::open::unlink_at;
-use haul_sys::{Stat, cache, stat};
+use haul_storage::{Dir, Name, Remove, Stat, Tag};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::ffi::CString;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
@@ -37,7 +34,7 @@ pub(in crate::transfer) struct SinkLog {
     log_writer: LogWriter,
     /// Lock file of the session, present until its work is done. `session_lock_name` is its name.
     session_lock: Mutex<Option<SessionLock>>,
-    session_lock_name: CString,
+    session_lock_name: Name,
     job: Job,
     begun: Mutex<RunHistory>,
     /// Start of this run: time of the sink's file system, and the local instant.
@@ -206,7 +203,7 @@ impl SinkLog {
         let group = PendingGroup::new(sync);
         Ok(SinkLog {
             log_writer,
-            session_lock_name: session_lock.name().to_owned(),
+            session_lock_name: session_lock.name().clone(),
             session_lock: Mutex::new(Some(session_lock)),
             job,
             begun: Mutex::new(begun),
@@ -438,10 +435,7 @@ impl SinkLog {
     ) -> Result<(), LogError> {
         let mut failed = Ok(());
         for PendingFile { attempt, incoming, partial_file, objects } in group {
-            let is_synced = self.sync != SyncPolicy::None;
-            match partial_file
-                .sync_unless_named(|file| if is_synced { cache::sync_data(file) } else { Ok(()) })
-            {
+            match partial_file.sync_for_log(self.sync != SyncPolicy::None) {
                 Ok(true) => {}
                 Ok(false) => continue,
                 Err(error) => {
@@ -457,7 +451,7 @@ impl SinkLog {
             });
             match logged {
                 // The file was renamed to its final name meanwhile.
-                Ok(key) if partial_file.has_name() => self.log_writer.complete(key),
+                Ok(key) if partial_file.has_ended() => self.log_writer.complete(key),
                 Ok(_) => {}
                 Err(error) => failed = Err(error),
             }
@@ -469,7 +463,7 @@ impl SinkLog {
         if let Some(key) = partial_file.logged.get() {
             return Ok(*key);
         }
-        let stat = stat::stat_fd(partial_file.fd()).map_err(LogError::sink)?;
+        let stat = partial_file.file.stat().map_err(LogError::sink)?;
         let (key, _) = self.log_writer.file(&subject(incoming, &stat))?;
         Ok(*partial_file.logged.get_or_init(|| key))
     }
@@ -500,7 +494,7 @@ impl SinkLog {
             unseen.iter().for_each(|path| self.remove(&destination.dirs, path));
             if self.has_earlier_run {
                 // Ignore an error, as in `remove`.
-                let _ = destination.dirs.open(b"", Missing::Fail).and_then(|root| self.sweep(&root, b""));
+                let _ = destination.dirs.open(b"").and_then(|root| self.sweep(&*root, b""));
             }
         }
         self.remove_session_lock();
@@ -525,13 +519,13 @@ impl SinkLog {
     /// Removes what earlier runs left in a directory of files that the source no longer has and of
     /// which no object is logged. Requires that the source has offered all entries of the
     /// directory.
-    pub(super) fn sweep(&self, place: &OwnedFd, directory: &[u8]) -> io::Result<()> {
+    pub(super) fn sweep(&self, dir: &dyn Dir, directory: &[u8]) -> io::Result<()> {
         let is_in = |path: &RelPath| {
             let path = path.as_bytes();
             let end = path.iter().rposition(|&byte| byte == b'/').unwrap_or(0);
             path[..end] == *directory
         };
-        let mut stay: HashSet<CString> = self
+        let mut stay: HashSet<Name> = self
             .in_progress
             .lock()
             .iter()
@@ -539,14 +533,14 @@ impl SinkLog {
             .map(|path| self.tag(path).name())
             .collect();
         stay.insert(self.session_lock_name.clone());
-        leftovers::sweep(place, self.job.id, &stay)
+        leftovers::sweep(dir, self.job.id, &stay)
     }
 
     /// Removes the temporary file of a file that the source no longer has.
     fn remove(&self, dirs: &SinkDirs, path: &RelPath) {
         // Ignore an error: the temporary name is unique, so it conflicts with no other file.
-        let _ = name_at(dirs, path.as_bytes(), Missing::Fail)
-            .and_then(|(place, _)| unlink_at(&place, self.tag(path).name().as_c_str()));
+        let left = dirs.entry(path.as_bytes());
+        let _ = left.and_then(|at| at.dir.remove(&self.tag(path).name(), Remove::File));
     }
 }
 

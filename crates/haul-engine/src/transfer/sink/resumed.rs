@@ -1,7 +1,6 @@
 //! Decides how the files that an earlier run of the job left are resumed.
 
 use super::SinkContext;
-use super::dirs::Missing;
 use super::incoming::IncomingFile;
 use super::object_log::{LogEntry, SinkLog};
 use super::partial_file::PartialFile;
@@ -13,9 +12,8 @@ use haul_log::objects::ObjectSet;
 use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath, format_size};
 use haul_proto::sink::Verdict;
 use haul_proto::{FileNumber, Outcome, Runs, Update};
-use haul_sys::{Stat, stat};
+use haul_storage::{SourceFile, Stat};
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -32,9 +30,9 @@ impl SinkContext<'_> {
         let Some(log) = log else { return self.take(incoming) };
         // A file that cannot be examined is sent again. That attempt then reports the error.
         let existing = incoming.existing(&self.destination.dirs).ok().flatten();
-        let Some((file, stat)) = existing else { return self.take(incoming) };
-        match self.received_earlier(incoming, log, &stat) {
-            Some(true) => self.accept_finished(incoming, &file, log),
+        let Some(file) = existing else { return self.take(incoming) };
+        match self.received_earlier(incoming, log, file.opened()) {
+            Some(true) => self.accept_finished(incoming, &*file, log),
             Some(false) => Some(self.compare_whole(incoming)),
             None => self.take(incoming),
         }
@@ -74,12 +72,17 @@ impl SinkContext<'_> {
     }
 
     /// Handles a file that an earlier run completed: sets the current metadata of its source.
-    fn accept_finished(&self, incoming: &IncomingFile, file: &OwnedFd, log: &SinkLog) -> Option<Verdict> {
+    fn accept_finished(
+        &self,
+        incoming: &IncomingFile,
+        file: &dyn SourceFile,
+        log: &SinkLog,
+    ) -> Option<Verdict> {
         log.mark_seen(&incoming.path);
-        Some(match self.metadata_writer.apply(file.as_fd(), &incoming.facts, None) {
+        Some(match self.metadata_writer.apply(file, &incoming.facts) {
             Ok(()) => {
                 self.session.reused_bytes.fetch_add(incoming.facts.size(), Ordering::Relaxed);
-                self.destination.allow_links_to(&incoming.facts, || stat::stat_fd(file).ok());
+                self.destination.allow_links_to(&incoming.facts, || file.stat().ok());
                 Verdict::Same
             }
             Err(reason) => Verdict::Refused(reason),
@@ -274,14 +277,14 @@ impl SinkContext<'_> {
         } else if incoming.may_complete_later()
             && !incoming.lacks_space()
             && let Some(kept) = last
-            && let Some(name) = kept.temporary_name()
+            && let Some(name) = &kept.temporary
         {
-            let blocks = stat::stat_fd(kept.fd()).map_or(0, |facts| facts.blocks);
+            let blocks = kept.file.stat().map_or(0, |now| now.blocks);
             self.session.report.note(&format!(
                 "{}: incomplete; run the same command again to complete it, or remove its partial data ({} in {})",
                 quote(OsStr::from_bytes(incoming.path.as_bytes())),
                 format_size(blocks.saturating_mul(512)),
-                name.to_string_lossy()
+                name
             ));
         }
         incoming.end_incomplete(keeps);
@@ -295,11 +298,7 @@ impl SinkContext<'_> {
     pub(super) fn sweep_leftovers(&self, path: &RelPath) {
         let Some(log) = self.log.as_ref().filter(|log| log.has_earlier_run()) else { return };
         // Ignore an error: the temporary names are unique, so they conflict with no other file.
-        let _ = self
-            .destination
-            .dirs
-            .open(path.as_bytes(), Missing::Fail)
-            .and_then(|place| log.sweep(&place, path.as_bytes()));
+        let _ = self.destination.dirs.open(path.as_bytes()).and_then(|dir| log.sweep(&*dir, path.as_bytes()));
     }
 
     /// Handles an object that was received and verified.

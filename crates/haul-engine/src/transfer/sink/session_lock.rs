@@ -5,7 +5,7 @@
 //! rename each other's temporary files. If two runs keep the job's log in different places, this
 //! file is the only lock that they share.
 
-use super::dirs::{Missing, SinkDirs};
+use super::dirs::{EntryAt, SinkDirs};
 use super::leftovers;
 use super::object_log::SinkLogConfig;
 use crate::log::{Holder, LogError, LogWriter};
@@ -13,12 +13,8 @@ use crate::transfer::logs::LogLocation;
 use crate::transfer::source::moment;
 use haul_log::objects::{Identity, Job};
 use haul_model::Moment;
-use haul_sys::open::{create_new_at, open_regular_at, unlink_at};
-use haul_sys::{Follow, stat};
-use std::ffi::{CStr, CString};
-use std::fs::{File, TryLockError};
+use haul_storage::{Create, Follow, Missing, Name, SinkFile};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -35,10 +31,9 @@ const MAX_ATTEMPTS: u32 = 100;
 /// An empty, locked file. On a file system without locks the file provides no exclusion.
 #[derive(Debug)]
 pub(super) struct SessionLock {
-    dir: Arc<OwnedFd>,
-    name: CString,
+    at: EntryAt,
     /// Open lock file; closing it releases the lock.
-    _file: File,
+    _file: Arc<dyn SinkFile>,
 }
 
 impl SessionLock {
@@ -55,72 +50,67 @@ impl SessionLock {
         job: Identity,
         stop: &AtomicBool,
     ) -> io::Result<(SessionLock, Moment)> {
-        let dir = dirs.open(b"", Missing::Fail)?;
-        let name = CString::new(format!(".haul-{:016x}-begun", leftovers::tag(job, b"").session))?;
+        let name = Name::new(format!(".haul-{:016x}-begun", leftovers::tag(job, b"").session));
+        let at = EntryAt { dir: dirs.open(b"")?, name: name.ok_or(io::ErrorKind::InvalidFilename)? };
         let mut others = 0;
         for attempt in 0..MAX_ATTEMPTS {
             if attempt > 0 && stop.load(Ordering::Relaxed) {
                 break;
             }
-            let file = match create_new_at(&dir, name.as_c_str(), 0o600) {
+            let file = match at.dir.sink(&at.name, Create::New { mode: 0o600 }) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    others += u32::from(!remove_stale(&dir, &name)?);
+                    others += u32::from(!remove_stale(&at)?);
                     continue;
                 }
-                file => File::from(file?),
+                file => file?,
             };
-            let found = stat::stat_fd(&file)?;
+            let found = file.stat()?;
             // Before the file is locked, another session can treat it as stale and remove it.
-            if try_lock(&file) && stat::stat_fd(&file)?.nlink > 0 {
+            if try_lock(&*file)? && file.stat()?.nlink > 0 {
                 let time = moment(found.btime.unwrap_or(found.ctime));
-                return Ok((SessionLock { dir, name, _file: file }, time));
+                return Ok((SessionLock { at, _file: file }, time));
             }
         }
         if others == MAX_ATTEMPTS {
             let why = "the file system reports another inode number for the same file each time";
-            return Err(io::Error::other(format!("cannot lock {}: {why}", name.to_string_lossy())));
+            return Err(io::Error::other(format!("cannot lock {}: {why}", at.name)));
         }
         Err(io::ErrorKind::ResourceBusy.into())
     }
 
     /// Returns the name of the lock file in the destination directory.
-    pub(super) fn name(&self) -> &CStr {
-        &self.name
+    pub(super) fn name(&self) -> &Name {
+        &self.at.name
     }
 
     /// Removes the lock file at the end of the session.
     pub(super) fn release(self) {
         // Ignore an error: the next session of the job removes a stale lock file.
-        let _ = unlink_at(&self.dir, self.name.as_c_str());
+        let _ = self.at.remove();
     }
 }
 
 /// Removes the lock file of a killed run. Returns false if the name belongs to another file by now.
-fn remove_stale(dir: &OwnedFd, name: &CString) -> io::Result<bool> {
-    let is_gone = |error: &io::Error| error.kind() == io::ErrorKind::NotFound;
-    let stale = match open_regular_at(dir, name.as_c_str()) {
-        Err(error) if is_gone(&error) => return Ok(true),
-        stale => File::from(stale?.ok_or(io::ErrorKind::AlreadyExists)?),
+fn remove_stale(at: &EntryAt) -> io::Result<bool> {
+    let there = Create::InPlace { missing: Missing::Fail, follow: Follow::No };
+    let stale = match at.dir.sink(&at.name, there) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        stale => stale?,
     };
-    if !try_lock(&stale) {
+    if !try_lock(&*stale)? {
         return Err(io::ErrorKind::ResourceBusy.into());
     }
     // Only the lock holder removes the file. The name may be gone by now, or belong to a new file.
-    let is_it = refers_to(dir, name, &stale)?;
-    if is_it { unlink_at(dir, name.as_c_str()).map(|()| true) } else { Ok(false) }
+    let Some(found) = at.stat()? else { return Ok(false) };
+    if found.identity() == stale.stat()?.identity() { at.remove().map(|()| true) } else { Ok(false) }
 }
 
-/// Tries to lock the file. Returns false if another process holds the lock, and true on a file
-/// system without locks.
-fn try_lock(lock: &File) -> bool {
-    !matches!(lock.try_lock(), Err(TryLockError::WouldBlock))
-}
-
-/// Returns true if the name still belongs to the lock.
-fn refers_to(dir: &OwnedFd, name: &CString, lock: impl AsFd) -> io::Result<bool> {
-    match stat::stat_at(dir, name.as_c_str(), Follow::No) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        found => Ok(found?.identity() == stat::stat_fd(lock)?.identity()),
+/// Tries to lock the file. Returns false if another process holds the lock, and true on a storage
+/// without locks.
+fn try_lock(lock: &dyn SinkFile) -> io::Result<bool> {
+    match lock.lock() {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => Ok(false),
+        locked => locked.map(|_| true),
     }
 }
 
@@ -172,11 +162,10 @@ pub(super) fn lock_session(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_sys::CWD;
-    use haul_sys::dir::open_dir_at;
+    use haul_storage::local;
 
     fn dirs(dir: &tempfile::TempDir) -> SinkDirs {
-        SinkDirs::new(open_dir_at(CWD, dir.path(), Follow::Yes).unwrap())
+        SinkDirs::new(local::open(dir.path(), Follow::Yes).unwrap())
     }
 
     /// Creates a lock as soon as no other thread holds it.
@@ -217,7 +206,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let dirs = dirs(&dir);
         let lock = acquire(&dirs, b"a");
-        let name = dir.path().join(lock.name().to_str().unwrap());
+        let name = dir.path().join(lock.name().as_os_str());
         lock.release();
         std::os::unix::fs::symlink("elsewhere", &name).unwrap();
         let error = SessionLock::acquire(&dirs, Identity::of(b"a"), &AtomicBool::new(false)).unwrap_err();

@@ -7,17 +7,14 @@ use super::partial_file::{PartialFile, SYNC_FAILED};
 use crate::copy::quote;
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::reason::reason;
-use crate::uncached::{self, DropRetries, ReadPath};
 use haul_digest::Digest;
 use haul_model::{Level, Object, ObjectIndex};
 use haul_proto::sink::{Event, Unfinished};
 use haul_proto::{Close, FileNumber, Outcome, Reason, Runs, Why};
-use haul_sys::cache::{self, Advice};
-use haul_sys::{filesystem, open, stat};
+use haul_storage::{Advice, Dir, DropRetries, ReadBack, SourceFile, SyncWhat};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,6 +23,9 @@ use std::time::Instant;
 /// Number of small files from which one sync of the whole file system costs less than one of each
 /// file. Local copies use the same number.
 const SYNCFS_FILES_MIN: usize = 8;
+
+/// Number of directories whose sync failed from which on every other one fails too.
+const DIR_FAILURES_MAX: usize = 4096;
 
 /// Work that shares the next syncs.
 #[derive(Debug, Default)]
@@ -60,8 +60,8 @@ struct Synced {
     incoming: Arc<IncomingFile>,
     objects: Vec<PendingSync>,
     partial_file: Arc<PartialFile>,
-    /// Descriptor for reading back.
-    source: Option<OwnedFd>,
+    /// Reader for reading back.
+    source: Option<Arc<dyn SourceFile>>,
 }
 
 impl SyncBatch {
@@ -103,7 +103,7 @@ impl SinkContext<'_> {
         }
         let files: Vec<(&IncomingFile, &PartialFile)> =
             waiting.iter().map(|one| (&*one.incoming, &*one.partial_file)).collect();
-        let synced = self.sync(&files, |file| cache::sync_data(file));
+        let synced = self.sync(&files, SyncWhat::Data);
         let mut begun = Vec::new();
         // Start the reads of all files before waiting for the first.
         for (mut one, synced) in waiting.into_iter().zip(synced) {
@@ -158,7 +158,7 @@ impl SinkContext<'_> {
         for PendingSync { object, to, digest, from_cache } in objects {
             let object_verified = match (&source, to) {
                 (Some(source), Level::Reread) => {
-                    file_hasher.object(source, object, size).map_err(Some).and_then(|found| {
+                    file_hasher.object(&**source, object, size).map_err(Some).and_then(|found| {
                         let untold = || {
                             let text = "no digest for an object to be read back";
                             Some(Reason::new(Why::Internal, text))
@@ -211,59 +211,97 @@ impl SinkContext<'_> {
             ready.into_iter().partition(|(.., settle)| *settle >= Level::Durable);
         let files: Vec<(&IncomingFile, &PartialFile)> =
             durable.iter().map(|(_, incoming, partial_file, _)| (&**incoming, &**partial_file)).collect();
-        let synced = self.sync(&files, |file| cache::sync_all(file));
+        let synced = self.sync(&files, SyncWhat::All);
         let unsynced = others.into_iter().map(|one| (one, Ok(())));
         let mut named = Vec::new();
-        for ((file, _, partial_file, settle), synced) in durable.into_iter().zip(synced).chain(unsynced) {
+        for ((file, incoming, partial_file, settle), synced) in
+            durable.into_iter().zip(synced).chain(unsynced)
+        {
             let taken = synced
                 .map_err(Unfinished::Failed)
-                .and_then(|()| storage.time(|| partial_file.rename_to_final()).map_err(Unfinished::Failed));
+                .and_then(|()| storage.time(|| partial_file.commit()).map_err(Unfinished::Failed));
             match taken {
-                Ok(()) if settle >= Level::Durable => named.push((file, partial_file, settle)),
+                Ok(()) if settle >= Level::Durable => named.push((file, incoming, partial_file, settle)),
                 taken => self.end_file(file, taken.map(|()| Outcome::Done(settle))),
             }
         }
-        let lasting =
-            storage.time(|| self.sync_names(named.iter().map(|(_, partial_file, _)| &**partial_file)));
-        for ((file, _, settle), lasting) in named.into_iter().zip(lasting) {
+        let files: Vec<(&IncomingFile, &PartialFile)> =
+            named.iter().map(|(_, incoming, partial_file, _)| (&**incoming, &**partial_file)).collect();
+        let lasting = storage.time(|| self.sync_names(&files));
+        for ((file, .., settle), lasting) in named.into_iter().zip(lasting) {
             self.end_file(file, lasting.map(|()| Outcome::Done(settle)).map_err(Unfinished::Failed));
         }
     }
 
-    /// Makes the new names of files durable. Returns one result per file. Syncs their directories,
-    /// or the whole file system if there are many.
-    fn sync_names<'f>(&self, files: impl Iterator<Item = &'f PartialFile>) -> Vec<Result<(), Reason>> {
-        let files: Vec<&PartialFile> = files.collect();
-        let mut dirs: BTreeMap<*const OwnedFd, (&PartialFile, Option<Reason>)> =
-            files.iter().map(|file| (Arc::as_ptr(file.place()), (*file, None))).collect();
-        let device = self.device();
-        let lies_there =
-            |file: &PartialFile| stat::stat_fd(file.place()).ok().map(|place| place.dev) == device;
-        let is_synced = dirs.len() >= SYNCFS_FILES_MIN
-            && device.is_some()
-            && dirs.values().all(|(file, _)| lies_there(file))
-            && self.sync_file_system();
-        for (file, failed) in dirs.values_mut().filter(|_| !is_synced) {
-            *failed = file.sync_name().err().map(|error| reason("cannot sync its directory", &error));
+    /// Makes the new names of files durable, and those of the directories above them. Returns one
+    /// result per file. Syncs the directories that contain the names, or the whole device if there
+    /// are many.
+    fn sync_names(&self, files: &[(&IncomingFile, &PartialFile)]) -> Vec<Result<(), Reason>> {
+        let sink_dirs = &self.destination.dirs;
+        let mut dirs: BTreeMap<*const (), (Arc<dyn Dir>, Option<Reason>)> = BTreeMap::new();
+        let mut needed = Vec::new();
+        for (incoming, partial_file) in files {
+            let above = sink_dirs.unsynced_above(incoming.path.as_bytes()).map_err(unsynced);
+            needed.push(above.map(|mut own| {
+                own.push(Arc::clone(&partial_file.dir));
+                let addresses: Vec<*const ()> = own.iter().map(address).collect();
+                dirs.extend(own.into_iter().map(|dir| (address(&dir), (dir, None))));
+                addresses
+            }));
         }
-        let failed = |file: &&PartialFile| dirs[&Arc::as_ptr(file.place())].1.clone();
-        files.iter().map(|file| failed(file).map_or(Ok(()), Err)).collect()
+        let is_synced = dirs.len() >= SYNCFS_FILES_MIN
+            && dirs.values().all(|(dir, _)| self.is_on_device(dir.device().id))
+            && self.sync_device();
+        for (dir, failure) in dirs.values_mut() {
+            *failure = self.sync_dir(&**dir, is_synced).err();
+        }
+        let result = |((incoming, _), needed): (&(&IncomingFile, _), Result<Vec<_>, Reason>)| {
+            if let Some(failure) = needed?.iter().find_map(|dir| dirs[dir].1.clone()) {
+                return Err(failure);
+            }
+            sink_dirs.mark_durable(incoming.path.as_bytes());
+            Ok(())
+        };
+        files.iter().zip(needed).map(result).collect()
     }
 
-    /// Returns the device number of the destination directory.
-    fn device(&self) -> Option<u64> {
-        stat::stat_fd(self.destination.dirs.root().ok()?).ok().map(|root| root.dev)
+    /// Syncs a directory, unless `is_synced` is true. The kernel reports a lost name once, so a
+    /// directory whose sync failed fails again from then on.
+    fn sync_dir(&self, dir: &dyn Dir, is_synced: bool) -> Result<(), Reason> {
+        let mut failures = self.dir_failures.lock();
+        let identity = || dir.stat().map(|now| now.identity()).map_err(unsynced);
+        if failures.len() >= DIR_FAILURES_MAX {
+            return Err(failures.values().next().map_or_else(|| Why::Io.into(), Reason::clone));
+        }
+        if !failures.is_empty()
+            && let Some(reason) = failures.get(&identity()?)
+        {
+            return Err(reason.clone());
+        }
+        if is_synced {
+            return Ok(());
+        }
+        let synced = dir.sync().map_err(unsynced);
+        if let Err(reason) = &synced {
+            failures.insert(identity()?, reason.clone());
+        }
+        synced
     }
 
-    /// Syncs the file system of the destination directory. Returns true if that made all files on
-    /// it durable.
-    fn sync_file_system(&self) -> bool {
+    /// Returns true if the destination directory is on the device with this number.
+    fn is_on_device(&self, device: u64) -> bool {
+        self.destination.dirs.root().is_ok_and(|root| root.device().id == device)
+    }
+
+    /// Syncs the device of the destination directory. Returns true if that made all files on it
+    /// durable that report no error of their own.
+    fn sync_device(&self) -> bool {
         if self.syncs_each.load(Ordering::Relaxed) {
             return false;
         }
         let root = self.destination.dirs.root();
         let is_synced =
-            root.is_ok_and(|root| filesystem::syncs_as_a_whole(root) && cache::sync_filesystem(root).is_ok());
+            root.is_ok_and(|root| root.device().capabilities.syncs_as_a_whole && root.sync_device().is_ok());
         self.syncs_each.store(!is_synced, Ordering::Relaxed);
         is_synced
     }
@@ -274,28 +312,22 @@ impl SinkContext<'_> {
     }
 
     /// Makes files durable. Returns one result per file. Many files of one object share one sync of
-    /// their file system, if its kind guarantees that this syncs their data. All other files are
-    /// synced by `one`.
-    fn sync(
-        &self,
-        files: &[(&IncomingFile, &PartialFile)],
-        one: impl Fn(BorrowedFd<'_>) -> io::Result<()>,
-    ) -> Vec<Result<(), Reason>> {
+    /// their device, if its kind guarantees that this syncs their data. Each then only reports the
+    /// bytes that it lost.
+    fn sync(&self, files: &[(&IncomingFile, &PartialFile)], what: SyncWhat) -> Vec<Result<(), Reason>> {
         let begin = Instant::now();
-        let device = self.device();
         let shares: Vec<bool> = files
             .iter()
             .map(|(incoming, partial_file)| {
-                let lies_there = || stat::stat_fd(partial_file.fd()).ok().map(|file| file.dev) == device;
-                incoming.is_one_object() && device.is_some() && lies_there()
+                incoming.is_one_object() && self.is_on_device(partial_file.file.device().id)
             })
             .collect();
-        // The root was opened before the first write, so its descriptor reports every write-back
-        // error since. After an error each file is synced separately, to find the one that failed.
+        // After an error each file is synced separately, to find the one that failed.
         let is_synced =
-            shares.iter().filter(|shares| **shares).count() >= SYNCFS_FILES_MIN && self.sync_file_system();
+            shares.iter().filter(|shares| **shares).count() >= SYNCFS_FILES_MIN && self.sync_device();
         let synced = files.iter().zip(shares).map(|((_, partial_file), shares)| {
-            let synced = partial_file.sync(|file| if shares && is_synced { Ok(()) } else { one(file) });
+            let file = &partial_file.file;
+            let synced = if shares && is_synced { file.check() } else { file.sync(what) };
             synced.map_err(|error| reason(SYNC_FAILED, &error))
         });
         let synced = synced.collect();
@@ -316,21 +348,31 @@ impl Synced {
         if self.objects.iter().all(|one| one.to != Level::Reread) {
             return Ok(());
         }
-        let source = open::reopen_source(self.partial_file.fd(), false).map_err(failed)?;
+        let source = self.partial_file.file.reader().map_err(failed)?;
         let mut retries = DropRetries::Some;
         for PendingSync { object, from_cache, .. } in
             self.objects.iter_mut().filter(|one| one.to == Level::Reread)
         {
-            if let ReadPath::Cache(why) = uncached::clear(&source, object.range, retries).map_err(failed)? {
+            if let ReadBack::FromCache(why) = source.evict(object.range, retries).map_err(failed)? {
                 (*from_cache, retries) = (Some(why), DropRetries::None);
             }
         }
-        // Ignore an error: this call only starts the reads sooner. It follows the loop above,
-        // because pages that are being read cannot be evicted.
+        // This call only starts the reads sooner. It follows the loop above, because pages that are
+        // being read cannot be evicted.
         for PendingSync { object, .. } in self.objects.iter().filter(|one| one.to == Level::Reread) {
-            let _ = cache::advise(&source, object.range, Advice::WillNeed);
+            source.advise(object.range, Advice::WillNeed);
         }
         self.source = Some(source);
         Ok(())
     }
+}
+
+/// Returns the reason of a file for whose name a directory cannot be synced.
+fn unsynced(error: io::Error) -> Reason {
+    reason("cannot sync its directory, or one above it", &error)
+}
+
+/// Returns a number that identifies an open directory.
+fn address(dir: &Arc<dyn Dir>) -> *const () {
+    Arc::as_ptr(dir).cast()
 }

@@ -24,7 +24,6 @@ use haul_digest::Digest;
 use haul_model::{Level, Object};
 use haul_proto::sink::Event;
 use haul_proto::{Close, FileNumber, Reason};
-use haul_sys::open;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -208,11 +207,11 @@ impl SinkContext<'_> {
                 partial_file
                     .grow_to(incoming.facts.size())
                     .map_err(|error| reason("cannot set the length", &error))?;
-                let source = open::reopen_source(partial_file.fd(), false)
-                    .map_err(|error| reason("cannot read back", &error))?;
+                let source =
+                    partial_file.file.reader().map_err(|error| reason("cannot read back", &error))?;
                 match object {
-                    Some(object) => file_hasher.object(&source, object, incoming.facts.size()),
-                    None => file_hasher.whole(&source, incoming.facts.size()),
+                    Some(object) => file_hasher.object(&*source, object, incoming.facts.size()),
+                    None => file_hasher.whole(&*source, incoming.facts.size()),
                 }
             },
         );
@@ -233,11 +232,10 @@ impl SinkContext<'_> {
         let size = incoming.facts.size();
         let partial_file = incoming.partial_file(&self.destination.dirs, &self.session.over)?;
         partial_file.grow_to(size).map_err(|error| reason("cannot set the length", &error))?;
-        let source = open::reopen_source(partial_file.fd(), false)
-            .map_err(|error| reason("cannot read back", &error))?;
+        let source = partial_file.file.reader().map_err(|error| reason("cannot read back", &error))?;
         let mut next = 0;
         while let Some(object) = incoming.missing(next) {
-            incoming.add_late(object, file_hasher.late(&source, object, size)?);
+            incoming.add_late(object, file_hasher.late(&*source, object, size)?);
             next = object.index.0 + 1;
         }
         Ok(())

@@ -428,7 +428,7 @@ impl<'a> LaneSender<'a> {
         let digests = context.open(facts).and_then(|(source_file, file)| match objects {
             None => {
                 let mut waybill = context.hash_plan.whole_for_waybill();
-                let digest = file_hasher.keyed(&file, ByteRange::between(0, facts.size()), |bytes| {
+                let digest = file_hasher.keyed(&*file, ByteRange::between(0, facts.size()), |bytes| {
                     waybill.iter_mut().for_each(|hasher| hasher.update(bytes));
                     tick();
                 })?;
@@ -439,7 +439,7 @@ impl<'a> LaneSender<'a> {
             }
             Some(objects) => {
                 let hash = |object: Object| {
-                    let digest = file_hasher.keyed(&file, object.range, |_| tick())?;
+                    let digest = file_hasher.keyed(&*file, object.range, |_| tick())?;
                     source_file.root.lock().tell(object.index, &digest);
                     Ok(digest)
                 };

@@ -395,8 +395,8 @@ impl SourceContext<'_> {
             let Some(check) = next else { return };
             let size = check.facts.size();
             let digest = self.open(&check.facts).and_then(|(_, file)| match check.object {
-                Some(object) => file_hasher.object(&file, object, size),
-                None => file_hasher.whole(&file, size),
+                Some(object) => file_hasher.object(&*file, object, size),
+                None => file_hasher.whole(&*file, size),
             });
             self.handle(Event::Checked { check, digest });
         }

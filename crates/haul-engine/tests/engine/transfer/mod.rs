@@ -10,6 +10,7 @@ mod hostile;
 mod joins;
 mod lanes;
 mod listings;
+mod memory_faults;
 mod merged;
 mod misbehaving_peer;
 mod odd_sources;

@@ -7,8 +7,10 @@ use haul_engine::transfer::{
 };
 use haul_log::objects::Style;
 use haul_log::waybill::Job;
+use haul_model::Level;
 use haul_net::{LaneControl as _, Pacer, StreamControl, StreamLane};
 use haul_proto::{JobOptions, Keep, Outcome as Ended, Reason, Summary};
+use haul_storage::local::LocalStorage;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,6 +42,7 @@ pub(super) fn keep_all() -> Keep {
 pub(super) fn offer(root: &Path) -> Offer {
     Offer {
         root: root.into(),
+        storage: Arc::new(LocalStorage),
         may_read: true,
         may_list: true,
         may_write: true,
@@ -70,6 +73,8 @@ struct Heard {
     lost: AtomicU64,
     /// Number of names that ended at this side without failing.
     ended: AtomicU64,
+    /// Names that arrived, with their levels.
+    arrived: Mutex<Vec<(Vec<u8>, Level)>>,
 }
 
 /// Course of a session.
@@ -123,7 +128,10 @@ impl Report for Holding<'_> {
         self.heard.failures.lock().unwrap().push(failure.to_string());
     }
 
-    fn ended(&self, _: &[u8], _: &Ended) {
+    fn ended(&self, path: &[u8], ended: &Ended) {
+        if let Ended::Done(level) = ended {
+            self.heard.arrived.lock().unwrap().push((path.to_vec(), *level));
+        }
         let ended = self.heard.ended.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some((lane, _)) = self.cut.filter(|(_, after)| *after == ended) {
             self.lanes.lock().unwrap().get(lane).iter().for_each(|lane| lane.abort());
@@ -187,6 +195,11 @@ impl Told {
     pub(super) fn failures(&self) -> usize {
         assert!(!self.started.as_ref().is_ok_and(Outcome::is_whole), "a failure shows in the outcome");
         self.heard.iter().map(|heard| heard.failures.lock().unwrap().len()).sum()
+    }
+
+    /// Returns the names that arrived for the starting side, with their levels.
+    pub(super) fn arrived(&self) -> Vec<(Vec<u8>, Level)> {
+        self.heard[0].arrived.lock().unwrap().clone()
     }
 
     pub(super) fn failed_to_begin(&self) -> bool {
