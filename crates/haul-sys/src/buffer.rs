@@ -149,11 +149,6 @@ impl BufferPool {
         self.returned.notify_one();
     }
 
-    /// Returns the size of each buffer in bytes.
-    pub fn buffer_bytes(&self) -> usize {
-        self.bytes
-    }
-
     fn take_from(&self, stock: &mut Stock) -> io::Result<Option<AlignedBuffer>> {
         if let Some(buffer) = stock.idle.pop() {
             return Ok(Some(buffer));

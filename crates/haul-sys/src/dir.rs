@@ -90,11 +90,6 @@ impl<F: AsFd> DirReader<F> {
         &self.fd
     }
 
-    /// Returns the open directory and drops the entries that are not read yet.
-    pub fn into_fd(self) -> F {
-        self.fd
-    }
-
     /// Makes one system call, or several if a call returns only `.` and `..`. Returns false at the
     /// end.
     fn refill(&mut self) -> io::Result<bool> {

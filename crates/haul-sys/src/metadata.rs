@@ -7,7 +7,7 @@
 mod acl;
 mod xattr;
 
-pub use acl::{ACL_ACCESS, ACL_DEFAULT, AclError, copy_acl, drop_acl, drop_default_acl};
+pub use acl::{ACL_ACCESS, ACL_DEFAULT, AclError, copy_acl, drop_acl};
 pub use xattr::{
     Place, XattrFailure, XattrSide, copy_xattrs, get_xattr, list_xattrs, remove_xattr, set_xattr,
 };

@@ -197,25 +197,6 @@ pub fn open_existing_at(
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
 }
 
-/// Opens an existing regular file for writing; follows no link. Returns `None` if the name belongs
-/// to an entry of another kind.
-///
-/// Never blocks on a named pipe: `O_NONBLOCK` is set for the open, and the kind of the open file
-/// decides. Writes to regular files ignore the flag.
-///
-/// # Errors
-///
-/// Returns the errors of openat(2), except `ELOOP`, `EISDIR` and `ENXIO`, which other kinds cause.
-pub fn open_regular_at(dir: impl AsFd, name: impl Arg) -> io::Result<Option<OwnedFd>> {
-    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
-    let name = name.into_c_str()?;
-    match retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty())) {
-        Ok(file) => Ok((stat_fd(&file)?.kind == FileKind::Regular).then_some(file)),
-        Err(Errno::LOOP | Errno::ISDIR | Errno::NXIO) => Ok(None),
-        Err(errno) => Err(errno.into()),
-    }
-}
-
 /// An existing regular file that is open for writing.
 #[derive(Debug)]
 pub struct ForUpdate {
@@ -227,12 +208,16 @@ pub struct ForUpdate {
     pub is_readable: bool,
 }
 
-/// Same as [`open_regular_at`], but opens the file for reading too if its mode permits that, and
-/// follows a link on request.
+/// Opens an existing regular file for writing, and for reading too if its mode permits that.
+/// Returns `None` if the name belongs to an entry of another kind.
+///
+/// Never blocks on a named pipe: `O_NONBLOCK` is set for the open, and the kind of the open file
+/// decides. Writes to regular files ignore the flag.
 ///
 /// # Errors
 ///
-/// Same as [`open_regular_at`], and `ELOOP` if links that are followed lead in a circle.
+/// Returns the errors of openat(2), except `EISDIR` and `ENXIO`, which other kinds cause, and
+/// except `ELOOP` for a link that is not followed.
 pub fn open_regular_for_update_at(
     dir: impl AsFd,
     name: impl Arg,
@@ -265,19 +250,6 @@ pub fn open_regular_for_update_at(
 /// /proc, returns an error that says so, of kind `NotFound`.
 pub fn reopen_source(fd: impl AsFd, direct: bool) -> io::Result<OwnedFd> {
     open_source_at(CWD, proc_path(fd.as_fd()), Follow::Yes, direct).map_err(or_without_proc)
-}
-
-/// Same as [`reopen_source`], for reading and writing.
-///
-/// # Errors
-///
-/// Returns the errors of openat(2): `EACCES` if the file may not be written, `ETXTBSY` for a
-/// running program, `EROFS`, ... Without /proc as [`reopen_source`].
-pub fn reopen_for_update(fd: impl AsFd) -> io::Result<OwnedFd> {
-    let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let path = proc_path(fd.as_fd());
-    let opened = retry_on_intr(|| rustix::fs::openat(CWD, &path, flags, Mode::empty()));
-    opened.map_err(|errno| or_without_proc(errno.into()))
 }
 
 /// Returns the error of an open by way of /proc, or that /proc is not mounted, as in many chroot

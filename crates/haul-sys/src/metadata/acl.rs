@@ -82,19 +82,6 @@ pub fn drop_acl(place: Place<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes the default access control list of the directory `place`.
-///
-/// # Errors
-///
-/// Returns the errors of getxattr(2) and removexattr(2). A file system without lists is not an
-/// error.
-pub fn drop_default_acl(place: Place<'_>) -> io::Result<()> {
-    if get_list(place, ACL_DEFAULT)?.is_some() {
-        remove_xattr(place, ACL_DEFAULT)?;
-    }
-    Ok(())
-}
-
 fn copy_list(src: Place<'_>, dst: Place<'_>, name: &CStr) -> Result<(), AclError> {
     match get_list(src, name).map_err(AclError::Read)? {
         Some(list) => set_xattr(dst, name, &list).map_err(AclError::Write),
