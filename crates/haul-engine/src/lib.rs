@@ -5,6 +5,7 @@ mod copied_attributes;
 mod descent;
 mod hybrid;
 mod open_files;
+mod pipeline;
 mod pool;
 mod readahead;
 mod sealed;

@@ -7,6 +7,7 @@ use super::places::{NameAt, is_unchanged};
 use super::repair_target::RepairTarget;
 use super::survey::{Sources, Survey, holds};
 use crate::copied_attributes::is_of_lustre;
+use crate::pipeline::{BlockFault, read_blocks};
 use crate::sum::{BLOCK_BYTES, Counters};
 use haul_digest::Hasher;
 use haul_log::waybill::Moment;
@@ -86,18 +87,13 @@ impl Rebuild<'_> {
         for (piece, replica) in &self.survey.mended {
             let source = self.sources.file(*replica).ok_or(LeftReason::ReplicaChanged(piece.range))?;
             let write = |at: u64, bytes: &[u8]| {
-                // A piece is as long as an object, up to the whole file.
-                self.check_stop().map_err(|_| io::ErrorKind::Interrupted)?;
                 self.counters.done_bytes(bytes.len() as u64);
                 // A range that was not written reads as zeros already.
-                if is_cloned || !sparse::is_zero(bytes) {
-                    new.write_at(at, bytes)?;
-                }
-                Ok(())
+                if is_cloned || !sparse::is_zero(bytes) { new.write_at(at, bytes) } else { Ok(()) }
             };
-            let held = holds(source, *piece, &mut buffer, write);
-            self.check_stop()?;
-            if !held.map_err(failed())? {
+            let held = holds(source, *piece, &mut buffer, self.stop, write);
+            let held = held.map_err(|fault| fault_reason(fault, "read the replica"))?;
+            if !held {
                 return Err(LeftReason::ReplicaChanged(piece.range));
             }
         }
@@ -111,20 +107,10 @@ impl Rebuild<'_> {
         range: ByteRange,
         buffer: &mut [u8],
     ) -> Result<(), LeftReason> {
-        let mut at = range.start.0;
-        while at < range.end.0 {
-            self.check_stop()?;
-            let want = (buffer.len() as u64).min(range.end.0 - at) as usize;
-            let got = old.read_at(at, &mut buffer[..want]).map_err(LeftReason::io("read the file again"))?;
-            if got < want {
-                return Err(LeftReason::ChangedMeanwhile);
-            }
-            if !sparse::is_zero(&buffer[..got]) {
-                new.write_at(at, &buffer[..got]).map_err(LeftReason::io("write the repaired file"))?;
-            }
-            at += got as u64;
-        }
-        Ok(())
+        let read = read_blocks(old, range, buffer, self.stop, |at, bytes| {
+            if sparse::is_zero(bytes) { Ok(()) } else { new.write_at(at, bytes) }
+        });
+        read.map_err(|fault| fault_reason(fault, "read the file again"))
     }
 
     fn check_stop(&self) -> Result<(), LeftReason> {
@@ -221,6 +207,17 @@ fn attributes_of(old: &dyn SourceFile) -> Result<Vec<(CString, Vec<u8>)>, LeftRe
         }
     }
     Ok(attributes)
+}
+
+/// Returns the reason why bytes that were to be written could not be read (`reading` is the action)
+/// or written.
+fn fault_reason(fault: BlockFault<io::Error>, reading: &'static str) -> LeftReason {
+    match fault {
+        BlockFault::Stopped => LeftReason::Stopped,
+        BlockFault::Read(_, error) => LeftReason::io(reading)(error),
+        BlockFault::Ended => LeftReason::ChangedMeanwhile,
+        BlockFault::Receiver(error) => LeftReason::io("write the repaired file")(error),
+    }
 }
 
 fn uncopied(name: &CStr, error: &io::Error) -> LeftReason {

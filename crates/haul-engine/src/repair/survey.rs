@@ -3,10 +3,12 @@
 use super::places::{Replica, is_length_certain};
 use super::repair_target::{Piece, RepairTarget};
 use super::{LeftReason, RepairedRange};
+use crate::pipeline::{BlockFault, read_blocks};
 use crate::sum::BLOCK_BYTES;
 use haul_digest::Algorithm;
 use haul_model::ByteRange;
 use haul_storage::{DropRetries, SourceFile};
+use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -72,15 +74,15 @@ impl Sources {
             if file.opened().size < piece.range.end.0 && is_length_certain(&**file) {
                 continue;
             }
-            match holds(&**file, piece, buffer, unless_stopped(stop)) {
+            match holds(&**file, piece, buffer, stop, |_, _| Ok::<(), Infallible>(())) {
                 _ if stop.load(Ordering::Relaxed) => return None,
                 Ok(true) => {
                     self.last = at;
                     return Some(at);
                 }
                 Ok(false) => {}
-                Err(error) => {
-                    self.unread[at].get_or_insert(error);
+                Err(fault) => {
+                    self.unread[at].get_or_insert(read_error(fault));
                 }
             }
         }
@@ -163,25 +165,26 @@ impl Survey {
 
 /// Reads a piece and passes its blocks to `take`. Returns true if the bytes match the digest, and
 /// false if the file ends before them.
-pub(super) fn holds(
+///
+/// # Errors
+/// Returns the first [`BlockFault`], except [`BlockFault::Ended`].
+pub(super) fn holds<E>(
     file: &dyn SourceFile,
     piece: Piece,
     buffer: &mut [u8],
-    mut take: impl FnMut(u64, &[u8]) -> io::Result<()>,
-) -> io::Result<bool> {
+    stop: &AtomicBool,
+    mut take: impl FnMut(u64, &[u8]) -> Result<(), E>,
+) -> Result<bool, BlockFault<E>> {
     let mut hasher = piece.hasher();
-    let mut at = piece.range.start.0;
-    while at < piece.range.end.0 {
-        let want = (buffer.len() as u64).min(piece.range.end.0 - at) as usize;
-        let got = file.read_at(at, &mut buffer[..want])?;
-        if got < want {
-            return Ok(false);
-        }
-        hasher.update(&buffer[..got]);
-        take(at, &buffer[..got])?;
-        at += got as u64;
+    let read = read_blocks(file, piece.range, buffer, stop, |at, bytes| {
+        hasher.update(bytes);
+        take(at, bytes)
+    });
+    match read {
+        Ok(()) => Ok(piece.is_proven_by(hasher)),
+        Err(BlockFault::Ended) => Ok(false),
+        Err(fault) => Err(fault),
     }
-    Ok(piece.is_proven_by(hasher))
 }
 
 /// Same as [`holds`], but drops the bytes from the page cache first: the cache may still hold bytes
@@ -196,12 +199,17 @@ fn holds_on_device(
     // keeps the bytes in the end, check what every other reader sees.
     let evict = || file.evict(piece.range, DropRetries::None);
     let _ = evict().or_else(|_| evict());
-    holds(file, piece, buffer, unless_stopped(stop))
+    holds(file, piece, buffer, stop, |_, _| Ok::<(), Infallible>(())).map_err(read_error)
 }
 
-/// Returns a function for [`holds`] that fails once `stop` is true.
-fn unless_stopped(stop: &AtomicBool) -> impl FnMut(u64, &[u8]) -> io::Result<()> {
-    |_, _| if stop.load(Ordering::Relaxed) { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+/// Returns the error of a read that only hashes.
+fn read_error(fault: BlockFault<Infallible>) -> io::Error {
+    match fault {
+        BlockFault::Read(_, error) => error,
+        BlockFault::Stopped => io::ErrorKind::Interrupted.into(),
+        BlockFault::Ended => io::ErrorKind::UnexpectedEof.into(),
+        BlockFault::Receiver(never) => match never {},
+    }
 }
 
 /// Appends a range after the previous ones; joins it with the last range if they are adjacent.

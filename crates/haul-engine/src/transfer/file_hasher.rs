@@ -5,36 +5,13 @@ use super::hashing::HashPlan;
 use super::reason::reason;
 use super::time_stats::Clocks;
 use crate::copy::BLOCK_BYTES;
+use crate::pipeline::{BlockFault, ReadAt, read_blocks};
 use haul_digest::{Digest, Hasher, KeyedDigest, ObjectSums};
 use haul_model::{ByteRange, Object};
 use haul_proto::{Reason, Why};
-use haul_storage::SourceFile;
-use haul_sys::transfer;
-use std::io;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::convert::Infallible;
+use std::sync::atomic::AtomicBool;
 use std::time::Instant;
-
-/// A file that is read at offsets.
-pub(super) trait ReadAt {
-    /// Fills `into` from offset `at`. Returns less than its length only at the end of the file.
-    ///
-    /// # Errors
-    /// Returns the errors of pread(2).
-    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize>;
-}
-
-impl ReadAt for OwnedFd {
-    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
-        transfer::read_at(self, at, into)
-    }
-}
-
-impl ReadAt for dyn SourceFile {
-    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
-        SourceFile::read_at(self, at, into)
-    }
-}
 
 /// Reads files again and hashes them, for one worker.
 pub(super) struct FileHasher<'a> {
@@ -119,23 +96,21 @@ impl<'a> FileHasher<'a> {
         mut each: impl FnMut(&[u8]),
     ) -> Result<(), Reason> {
         self.block.resize(BLOCK_BYTES, 0);
-        let mut at = range.start.0;
-        while at < range.end.0 {
-            if self.cancelled.load(Ordering::Relaxed) {
-                return Err(Why::Stopped.into());
-            }
-            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
-            let begin = Instant::now();
-            let got = file.read_at(at, &mut self.block[..len]);
+        let spent = self.spent;
+        let mut begin = Instant::now();
+        let read = read_blocks(file, range, &mut self.block, self.cancelled, |_, bytes| {
             let is_read = Instant::now();
-            self.spent.storage.add(is_read - begin);
-            if got.map_err(|error| reason(&format!("cannot re-read at byte {at}"), &error))? < len {
-                return Err(Reason::new(Why::Changed, "it became shorter"));
-            }
-            each(&self.block[..len]);
-            self.spent.hashing.add(is_read.elapsed());
-            at += len as u64;
-        }
-        Ok(())
+            spent.storage.add(is_read - begin);
+            each(bytes);
+            begin = Instant::now();
+            spent.hashing.add(begin - is_read);
+            Ok::<(), Infallible>(())
+        });
+        read.map_err(|fault| match fault {
+            BlockFault::Stopped => Why::Stopped.into(),
+            BlockFault::Read(at, error) => reason(&format!("cannot re-read at byte {at}"), &error),
+            BlockFault::Ended => Reason::new(Why::Changed, "it became shorter"),
+            BlockFault::Receiver(never) => match never {},
+        })
     }
 }

@@ -20,6 +20,7 @@ pub(super) use recover::{Recovery, recover};
 
 use super::LeftReason;
 use super::survey::{Sources, Survey, holds, join};
+use crate::pipeline::BlockFault;
 use crate::sum::Counters;
 use haul_log::journal::{
     CHUNK_BYTES_MAX, Chunk, ChunkState, Head, JournalFlaw, Reader, SECTOR_BYTES, Writer,
@@ -267,17 +268,14 @@ impl ReplacementSource for Replicas<'_> {
         let mut buffer = vec![0; CHUNK_BYTES_MAX];
         for (piece, replica) in &self.survey.mended {
             let source = self.sources.file(*replica).ok_or(LeftReason::ReplicaChanged(piece.range))?;
-            let mut refused = None;
-            let held = holds(source, *piece, &mut buffer, |at, bytes| {
-                self.check_stop().and_then(|()| take(at, bytes)).map_err(|why| {
-                    refused = Some(why);
-                    io::ErrorKind::Other.into()
-                })
+            let held = holds(source, *piece, &mut buffer, self.stop, &mut *take);
+            let held = held.map_err(|fault| match fault {
+                BlockFault::Stopped => LeftReason::Stopped,
+                BlockFault::Read(_, error) => LeftReason::io("read the replica")(error),
+                BlockFault::Ended => LeftReason::ReplicaChanged(piece.range),
+                BlockFault::Receiver(why) => why,
             });
-            if let Some(why) = refused {
-                return Err(why);
-            }
-            if !held.map_err(LeftReason::io("read the replica"))? {
+            if !held? {
                 return Err(LeftReason::ReplicaChanged(piece.range));
             }
         }

@@ -3,6 +3,7 @@
 use super::dirs::SinkDirs;
 use super::metadata::MetadataWriter;
 use super::partial_file::PartialFile;
+use crate::pipeline::{BlockFault, read_blocks};
 use crate::transfer::hashing::RootHash;
 use crate::transfer::reason::reason;
 use haul_digest::{Digest, ObjectDigest, ObjectSums};
@@ -386,23 +387,19 @@ impl IncomingFile {
         let identity = |file: &dyn Inode| file.stat().map(|now| now.identity()).ok();
         // If the file has got a second name since it was opened, it is not written in place.
         let is_partial_file = *is_partial_file && identity(&**base) == identity(&*partial_file.file);
-        let mut at = range.start.0;
-        while at < range.end.0 {
-            if over.load(Ordering::Relaxed) {
-                return Err(Why::Stopped.into());
+        let read = read_blocks(&**base, range, block, over, |at, bytes| {
+            see(bytes);
+            if is_partial_file {
+                return Ok(());
             }
-            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
-            if base.read_at(at, &mut block[..len]).ok() != Some(len) {
-                return Ok(None);
-            }
-            see(&block[..len]);
-            if !is_partial_file {
-                let written = partial_file.file.write_at(at, &block[..len]);
-                written.map_err(|error| reason("cannot write", &error))?;
-            }
-            at += len as u64;
+            partial_file.file.write_at(at, bytes).map_err(|error| reason("cannot write", &error))
+        });
+        match read {
+            Ok(()) => Ok(Some(is_partial_file)),
+            Err(BlockFault::Read(..) | BlockFault::Ended) => Ok(None),
+            Err(BlockFault::Stopped) => Err(Why::Stopped.into()),
+            Err(BlockFault::Receiver(reason)) => Err(reason),
         }
-        Ok(Some(is_partial_file))
     }
 
     /// Returns the local file that holds the object at this offset.

@@ -1,0 +1,5 @@
+//! Steps of the data path that several jobs share.
+
+mod read;
+
+pub(crate) use read::{BlockFault, ReadAt, read_blocks};
