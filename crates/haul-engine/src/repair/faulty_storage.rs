@@ -13,39 +13,6 @@ use std::path::Path;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 
-/// Calls that a repair can make of a storage.
-const CALLS: [Call; 29] = [
-    Call::List,
-    Call::Stat,
-    Call::Hold,
-    Call::OpenDir,
-    Call::OpenSource,
-    Call::OpenSink,
-    Call::Make,
-    Call::Link,
-    Call::Rename,
-    Call::Remove,
-    Call::SyncNames,
-    Call::SyncDevice,
-    Call::Space,
-    Call::Read,
-    Call::NextData,
-    Call::Write,
-    Call::Clear,
-    Call::SetLen,
-    Call::Reserve,
-    Call::Offload,
-    Call::WriteBack,
-    Call::Flush,
-    Call::Lock,
-    Call::ReadLink,
-    Call::Attribute,
-    Call::SetAttribute,
-    Call::SetOwner,
-    Call::SetMode,
-    Call::SetTimes,
-];
-
 /// `errno` of a defective and of a full device.
 const ERRORS: [i32; 2] = [5, 28];
 
@@ -129,7 +96,7 @@ fn others(storage: &MemoryStorage) -> Vec<String> {
 }
 
 fn counts(storage: &MemoryStorage) -> Vec<u64> {
-    CALLS.iter().map(|call| storage.count(*call)).collect()
+    Call::ALL.iter().map(|call| storage.count(*call)).collect()
 }
 
 impl Case {
@@ -289,7 +256,7 @@ impl Case {
         assert!(expected && state(&storage).as_ref() == Some(&self.new), "{done:?}");
         let calls = counts(&storage).into_iter().zip(before).map(|(after, before)| after - before);
         let mut all = 0;
-        for (call, count) in CALLS.into_iter().zip(calls) {
+        for (call, count) in Call::ALL.into_iter().zip(calls) {
             println!("{:?}: {count} of {call:?}", self.way);
             all += count;
             for (nth, errno) in (1..=count).flat_map(|nth| ERRORS.map(|errno| (nth, errno))) {

@@ -68,6 +68,41 @@ pub enum Call {
     SetTimes,
 }
 
+impl Call {
+    /// All kinds of calls.
+    pub const ALL: [Call; 29] = [
+        Call::List,
+        Call::Stat,
+        Call::Hold,
+        Call::OpenDir,
+        Call::OpenSource,
+        Call::OpenSink,
+        Call::Make,
+        Call::Link,
+        Call::Rename,
+        Call::Remove,
+        Call::SyncNames,
+        Call::SyncDevice,
+        Call::Space,
+        Call::Read,
+        Call::NextData,
+        Call::Write,
+        Call::Clear,
+        Call::SetLen,
+        Call::Reserve,
+        Call::Offload,
+        Call::WriteBack,
+        Call::Flush,
+        Call::Lock,
+        Call::ReadLink,
+        Call::Attribute,
+        Call::SetAttribute,
+        Call::SetOwner,
+        Call::SetMode,
+        Call::SetTimes,
+    ];
+}
+
 /// Calls so far, and those that are to fail.
 #[derive(Debug, Default)]
 pub(super) struct Faults {

@@ -12,37 +12,6 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Kinds of calls of a sink.
-const CALLS: [Call; 27] = [
-    Call::List,
-    Call::Stat,
-    Call::Hold,
-    Call::OpenDir,
-    Call::OpenSource,
-    Call::OpenSink,
-    Call::Make,
-    Call::Link,
-    Call::Rename,
-    Call::Remove,
-    Call::SyncNames,
-    Call::SyncDevice,
-    Call::Space,
-    Call::Read,
-    Call::NextData,
-    Call::Write,
-    Call::Clear,
-    Call::SetLen,
-    Call::Reserve,
-    Call::WriteBack,
-    Call::Flush,
-    Call::ReadLink,
-    Call::Attribute,
-    Call::SetAttribute,
-    Call::SetOwner,
-    Call::SetMode,
-    Call::SetTimes,
-];
-
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
@@ -143,7 +112,7 @@ fn no_failed_call_of_the_sink_loses_or_falsifies_a_file() {
         let told = send(&pair, &options, &storage);
         told.is_fine();
         check(&told, &storage, &files, options.in_place, case);
-        for (call, errno) in CALLS.map(|call| (call, EIO)).into_iter().chain([(Call::Write, ENOSPC)]) {
+        for (call, errno) in Call::ALL.map(|call| (call, EIO)).into_iter().chain([(Call::Write, ENOSPC)]) {
             let mut reported = 0;
             let count = storage.count(call);
             for nth in 1..=count {
