@@ -4,6 +4,7 @@
 use crate::cp::Contexts;
 use haul_engine::copy::CopyError;
 use haul_engine::{Descent, Step};
+use haul_storage::local;
 use haul_sys::dir::open_dir_at;
 use haul_sys::metadata::Place;
 use haul_sys::selinux::{self, Context, Policy};
@@ -46,17 +47,17 @@ fn all(policy: &dyn Policy, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()>
     note(one(policy, dir, name, Place::Name(dir, &c_name), kind));
     let mut descent = Descent::default();
     if kind == FileKind::Directory {
-        note(open_dir_at(dir, name, Follow::No).and_then(|fd| descent.begin(fd, name)));
+        let opened = open_dir_at(dir, name, Follow::No).and_then(local::directory_of);
+        note(opened.and_then(|dir| descent.begin(dir, name)));
     }
     while !descent.is_over() {
         note(match descent.step() {
-            Step::Entry(dir, name, _, kind) => {
-                let place = Place::name(&dir, &name);
-                one(policy, dir.as_fd(), OsStr::from_bytes(name.as_bytes()), place, kind)
-            }
-            Step::Entered(dir, _) => {
+            Step::Entry(dir, name, _, kind) => local::descriptor_of(&*dir).and_then(|dir| {
+                one(policy, dir.as_fd(), name.as_os_str(), Place::name(&dir, name.as_c_str()), kind)
+            }),
+            Step::Entered(dir, _) => local::descriptor_of(&*dir).and_then(|dir| {
                 one(policy, dir.as_fd(), OsStr::new("."), Place::file(&dir), FileKind::Directory)
-            }
+            }),
             Step::Left(_) | Step::Nothing => Ok(()),
             Step::Failed(_, error) => Err(error),
         });

@@ -1,38 +1,28 @@
-//! Walk of a tree by one thread, to any depth, with few descriptors and one path for all levels.
+//! Walk of a tree by one thread, to any depth, with one path for all levels.
 
 mod sorted_dir;
 
-use haul_sys::dir::open_dir_at;
-use haul_sys::{FileKind, Follow, Stat, process, stat};
-use sorted_dir::{Name, SortedDir};
-use std::ffi::{CString, OsStr, OsString};
+use haul_storage::{Dir, FileKind, Follow, Missing, Name, local};
+use sorted_dir::SortedDir;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
-/// Levels that stay open at most. More gain nothing: each comes back in one step from the level
-/// beneath.
-const OPEN_LEVELS_MOST: u64 = 64;
-
-/// A walk: the directories from an operand down to the one being read, outermost first. The first
-/// and the last few are open. Those between are opened again on the way back, by `..` from beneath
-/// or by their names from the first, and only if they are still the same directories.
-#[derive(Debug)]
+/// A walk: the directories from an operand down to the one being read, outermost first.
+#[derive(Debug, Default)]
 pub struct Descent {
     levels: Vec<Level>,
     /// The path of the last level, with a slash at its end.
     path: Vec<u8>,
-    /// The first of the last levels that are open.
-    open_from: usize,
-    most_open: usize,
 }
 
 #[derive(Debug)]
 struct Level {
     dir: SortedDir,
-    /// In the level above; nothing for the first.
-    name: CString,
+    /// Device and inode.
+    identity: (u64, u64),
     /// Length of the path of this directory.
     path_len: usize,
 }
@@ -41,10 +31,10 @@ struct Level {
 #[derive(Debug)]
 pub enum Step {
     /// An entry that is no directory: its directory, its name there, its path, and its kind.
-    Entry(Arc<OwnedFd>, CString, OsString, FileKind),
+    Entry(Arc<dyn Dir>, Name, OsString, FileKind),
     /// A directory, which the next steps read: itself and its path, with a slash at its end.
     /// [`Descent::skip`] leaves it.
-    Entered(Arc<OwnedFd>, OsString),
+    Entered(Arc<dyn Dir>, OsString),
     /// A directory was left: its path, as it was entered.
     Left(OsString),
     /// Nothing yet.
@@ -53,21 +43,7 @@ pub enum Step {
     Failed(OsString, io::Error),
 }
 
-impl Default for Descent {
-    /// Creates a walk that is in no directory yet.
-    fn default() -> Descent {
-        // Three quarters are left for files, and for directories that files yet to be opened lie
-        // in.
-        let most_open = (process::open_file_limit() / 4).clamp(2, OPEN_LEVELS_MOST);
-        Descent::with_open(most_open as usize)
-    }
-}
-
 impl Descent {
-    fn with_open(most_open: usize) -> Descent {
-        Descent { levels: Vec::new(), path: Vec::new(), open_from: 0, most_open }
-    }
-
     /// Returns true if all directories were left.
     pub fn is_over(&self) -> bool {
         self.levels.is_empty()
@@ -77,160 +53,112 @@ impl Descent {
     ///
     /// # Errors
     /// Returns an error if the directory cannot be read.
-    pub fn begin(&mut self, fd: OwnedFd, path: &OsStr) -> io::Result<()> {
-        let facts = stat::stat_fd(&fd)?;
-        let dir = SortedDir::read(fd, facts)?;
+    pub fn begin(&mut self, dir: Arc<dyn Dir>, path: &OsStr) -> io::Result<()> {
+        let identity = dir.stat()?.identity();
+        let dir = SortedDir::read(dir)?;
         self.path.clear();
         self.path.extend_from_slice(path.as_bytes());
         if self.path.last() != Some(&b'/') {
             self.path.push(b'/');
         }
-        self.open_from = 0;
-        self.levels.push(Level { dir, name: CString::default(), path_len: self.path.len() });
+        self.levels.push(Level { dir, identity, path_len: self.path.len() });
         Ok(())
     }
 
     /// Does one step in the innermost directory.
     pub fn step(&mut self) -> Step {
-        let Some(level) = self.levels.last() else { return Step::Nothing };
-        if level.dir.is_through() {
-            return self.left();
-        }
-        let (fd, entry) = match self.next_name() {
-            Ok((fd, Some(entry))) => (fd, entry),
-            Ok((_, None)) => return self.left(),
+        let Some(level) = self.levels.last_mut() else { return Step::Nothing };
+        let (name, kind) = match level.dir.next() {
+            Ok(Some(entry)) => entry,
+            Ok(None) => return self.left(),
             Err(error) => {
                 // The entries that were read so far count; the next step leaves the directory.
-                if let Some(level) = self.levels.last_mut() {
-                    level.dir.end();
-                }
+                level.dir.end();
                 return Step::Failed(OsString::from_vec(self.path.clone()), error);
             }
         };
-        let kind = match entry.kind_hint {
-            Some(kind) => Ok(kind),
-            None => stat::stat_at(&fd, entry.name.as_c_str(), Follow::No).map(|facts| facts.kind),
-        };
-        match kind {
-            Ok(FileKind::Directory) => {
-                let path_len = self.path.len();
-                match self.enter(&fd, &entry.name) {
-                    Ok(entered) => Step::Entered(entered, OsString::from_vec(self.path.clone())),
-                    Err(error) => {
-                        self.path.truncate(path_len);
-                        Step::Failed(self.path_of(&entry.name), error)
-                    }
-                }
-            }
+        let dir = Arc::clone(level.dir.dir());
+        match kind.map_or_else(|| Ok(dir.stat_at(&name, Follow::No)?.kind), Ok) {
+            Ok(FileKind::Directory) => match self.enter(&*dir, &name) {
+                Ok(entered) => Step::Entered(entered, OsString::from_vec(self.path.clone())),
+                Err(error) => Step::Failed(self.path_of(&name), error),
+            },
             Ok(kind) => {
-                let path = self.path_of(&entry.name);
-                Step::Entry(fd, entry.name, path, kind)
+                let path = self.path_of(&name);
+                Step::Entry(dir, name, path, kind)
             }
-            Err(error) => Step::Failed(self.path_of(&entry.name), error),
+            Err(error) => Step::Failed(self.path_of(&name), error),
         }
-    }
-
-    /// The next name of the innermost directory, and that directory, open.
-    fn next_name(&mut self) -> io::Result<(Arc<OwnedFd>, Option<Name>)> {
-        self.reach()?;
-        let closed = || io::Error::from(io::ErrorKind::NotFound);
-        let level = self.levels.last_mut().ok_or_else(closed)?;
-        let fd = level.dir.fd().map(Arc::clone).ok_or_else(closed)?;
-        Ok((fd, level.dir.next()?))
     }
 
     /// Leaves the directory just entered without going through it; no step tells that it was left.
     pub fn skip(&mut self) {
-        self.leave();
+        self.levels.pop();
+        self.path.truncate(self.levels.last().map_or(0, |above| above.path_len));
     }
 
     /// Leaves the innermost directory, and tells so.
     fn left(&mut self) -> Step {
         let path = OsString::from_vec(self.path.clone());
-        self.leave();
+        self.skip();
         Step::Left(path)
     }
 
-    fn enter(&mut self, above: &OwnedFd, name: &CString) -> io::Result<Arc<OwnedFd>> {
-        let fd = open_dir_at(above, name.as_c_str(), Follow::No)?;
-        let facts = stat::stat_fd(&fd)?;
+    fn enter(&mut self, above: &dyn Dir, name: &Name) -> io::Result<Arc<dyn Dir>> {
+        let dir = above.dir(name, Follow::No, Missing::Fail)?;
+        let found = dir.stat()?;
+        let identity = found.identity();
         // No link was followed: only a mount leads from a directory to itself.
-        if facts.may_be_mount_root && self.is_within(&facts) {
+        if found.may_be_mount_root && self.levels.iter().any(|level| level.identity == identity) {
             return Err(io::Error::other("mount point of a directory that it lies in: not read again"));
         }
-        let dir = SortedDir::read(fd, facts)?;
-        let entered = dir.fd().map(Arc::clone).ok_or(io::ErrorKind::NotFound)?;
-        self.path.extend_from_slice(name.to_bytes());
+        let sorted = SortedDir::read(Arc::clone(&dir))?;
+        self.path.extend_from_slice(name.as_bytes());
         self.path.push(b'/');
-        self.levels.push(Level { dir, name: name.clone(), path_len: self.path.len() });
-        self.close_coldest();
-        Ok(entered)
+        self.levels.push(Level { dir: sorted, identity, path_len: self.path.len() });
+        Ok(dir)
     }
 
-    fn is_within(&self, facts: &Stat) -> bool {
-        self.levels.iter().any(|level| level.dir.facts().identity() == facts.identity())
+    fn path_of(&self, name: &Name) -> OsString {
+        OsString::from_vec([&self.path[..], name.as_bytes()].concat())
     }
+}
 
-    /// Leaves the innermost directory, and opens the one above if it was closed.
-    fn leave(&mut self) {
-        let Some(left) = self.levels.pop() else { return };
-        let last = self.levels.len().saturating_sub(1);
-        self.open_from = self.open_from.min(last);
-        let Some(above) = self.levels.last_mut() else { return };
-        self.path.truncate(above.path_len);
-        if above.dir.fd().is_some() {
-            return;
-        }
-        // Where that leads elsewhere, its name is tried when something of it is needed.
-        let parent = left.dir.fd().and_then(|fd| open_dir_at(fd, c"..", Follow::No).ok());
-        if parent.is_some_and(|parent| above.dir.reopen(parent).is_ok()) {
-            self.open_from = last;
-        }
-    }
+/// Descriptor of the directory that was asked for last, for callers that do not work on the traits
+/// of storage yet.
+#[derive(Debug, Default)]
+pub(crate) struct LastDescriptor(Option<(Arc<dyn Dir>, Arc<OwnedFd>)>);
 
-    /// Opens the innermost directory if it is closed: from the first, by the names of all between.
-    fn reach(&mut self) -> io::Result<()> {
-        let last = self.levels.len().saturating_sub(1);
-        if self.levels.last().is_none_or(|level| level.dir.fd().is_some()) {
-            return Ok(());
-        }
-        let (first, below) = self.levels.split_at_mut(1);
-        let mut above = first[0].dir.fd().map(Arc::clone);
-        for (index, level) in (1..).zip(below) {
-            let fd = above.ok_or(io::ErrorKind::NotFound)?;
-            level.dir.reopen(open_dir_at(&fd, level.name.as_c_str(), Follow::No)?)?;
-            above = level.dir.fd().map(Arc::clone);
-            if index + self.most_open <= last {
-                level.dir.close();
+impl LastDescriptor {
+    /// Returns the descriptor of a directory.
+    ///
+    /// # Errors
+    /// Same as [`local::descriptor_of`].
+    pub(crate) fn of(&mut self, dir: &Arc<dyn Dir>) -> io::Result<Arc<OwnedFd>> {
+        match &self.0 {
+            Some((known, fd)) if Arc::ptr_eq(known, dir) => Ok(Arc::clone(fd)),
+            _ => {
+                let fd = Arc::new(local::descriptor_of(&**dir)?);
+                self.0 = Some((Arc::clone(dir), Arc::clone(&fd)));
+                Ok(fd)
             }
         }
-        self.open_from = (last + 1).saturating_sub(self.most_open).max(1);
-        Ok(())
-    }
-
-    /// Closes the outermost of the open levels where there are too many. The first stays: the way
-    /// down begins there.
-    fn close_coldest(&mut self) {
-        if self.levels.len() - self.open_from > self.most_open {
-            if self.open_from > 0 {
-                self.levels[self.open_from].dir.close();
-            }
-            self.open_from += 1;
-        }
-    }
-
-    fn path_of(&self, name: &CString) -> OsString {
-        OsString::from_vec([&self.path[..], name.to_bytes()].concat())
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_sys::dir::CWD;
+    use haul_model::limits::OPEN_DIRECTORIES_MAX;
+    use haul_storage::Create;
+    use haul_storage::memory::{Call, MemoryStorage};
     use proptest::prelude::*;
     use std::fs;
     use std::path::{Path, PathBuf};
+
+    /// Number of levels of a tree of which the storage closes the outer ones, although files beneath
+    /// the first ten are still to be walked.
+    const LEVELS: usize = OPEN_DIRECTORIES_MAX + 100;
 
     /// Finds the files of a tree recursively.
     fn naive(dir: &Path, found: &mut Vec<PathBuf>) {
@@ -241,10 +169,9 @@ mod tests {
         }
     }
 
-    fn begun(root: &Path, most_open: usize) -> Descent {
-        let mut descent = Descent::with_open(most_open);
-        let fd = open_dir_at(CWD, root, Follow::Yes).unwrap();
-        descent.begin(fd, root.as_os_str()).unwrap();
+    fn begun(root: &Path) -> Descent {
+        let mut descent = Descent::default();
+        descent.begin(local::open(root, Follow::Yes).unwrap(), root.as_os_str()).unwrap();
         descent
     }
 
@@ -257,6 +184,14 @@ mod tests {
         }
     }
 
+    fn rest(mut descent: Descent) -> Vec<Result<PathBuf, String>> {
+        let mut found = Vec::new();
+        while !descent.is_over() {
+            found.extend(step(&mut descent));
+        }
+        found
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -264,7 +199,6 @@ mod tests {
         fn walk_matches_a_recursive_walk(
             parents in proptest::collection::vec((any::<usize>(), "[a-c]{1,2}"), 1..50),
             deep in any::<bool>(),
-            most_open in 1usize..5,
         ) {
             let home = tempfile::tempdir().unwrap();
             let mut dirs = vec![home.path().to_owned()];
@@ -277,64 +211,102 @@ mod tests {
                 }
                 dirs.push(dir);
             }
-            let mut descent = begun(home.path(), most_open);
-            let mut found = Vec::new();
-            while !descent.is_over() {
-                found.extend(step(&mut descent).map(|path| path.unwrap()));
-                let open = descent.levels.iter().filter(|level| level.dir.fd().is_some()).count();
-                // The first and the last ones.
-                prop_assert!(open <= most_open + 1, "{open} of {}", descent.levels.len());
-            }
+            let found: Vec<PathBuf> = rest(begun(home.path())).into_iter().map(Result::unwrap).collect();
             let mut expected = Vec::new();
             naive(home.path(), &mut expected);
             prop_assert_eq!(found, expected);
         }
     }
 
-    /// Five levels with a file that sorts last in each; the walk has come to the bottom, where the
-    /// one above is closed.
+    /// Levels with a file that sorts last in each; the walk has come to the bottom.
     fn at_the_bottom(home: &Path) -> Descent {
-        let bottom = home.join("a/b/c/d");
-        fs::create_dir_all(&bottom).unwrap();
-        for dir in bottom.ancestors().take(5) {
-            fs::write(dir.join("z"), "").unwrap();
+        let mut bottom = home.to_owned();
+        for _ in 0..LEVELS {
+            fs::write(bottom.join("z"), "").unwrap();
+            bottom.push("d");
+            fs::create_dir(&bottom).unwrap();
         }
-        let mut descent = begun(home, 1);
-        assert_eq!((0..5).find_map(|_| step(&mut descent)), Some(Ok(bottom.join("z"))));
+        let mut descent = begun(home);
+        while descent.levels.len() <= LEVELS {
+            assert_eq!(step(&mut descent), None);
+        }
         descent
     }
 
+    /// Returns the directory so many levels beneath another one.
+    fn beneath(home: &Path, levels: usize) -> PathBuf {
+        std::iter::repeat_n("d", levels).fold(home.to_owned(), |path, name| path.join(name))
+    }
+
     #[test]
-    fn walk_continues_by_name_after_a_directory_moved() {
+    fn walk_continues_after_a_directory_moved() {
         let home = tempfile::tempdir().unwrap();
-        let mut descent = at_the_bottom(home.path());
+        let descent = at_the_bottom(home.path());
         // `..` of the last directory leads elsewhere now; by their names the others are still
         // found.
         fs::create_dir(home.path().join("elsewhere")).unwrap();
         fs::write(home.path().join("elsewhere/z"), "").unwrap();
-        fs::rename(home.path().join("a/b/c/d"), home.path().join("elsewhere/d")).unwrap();
-        let mut found = Vec::new();
-        while !descent.is_over() {
-            found.extend(step(&mut descent));
-        }
-        let expected = ["a/b/c/z", "a/b/z", "a/z", "z"].map(|path| Ok(home.path().join(path)));
-        assert_eq!(found, expected);
+        fs::rename(beneath(home.path(), LEVELS), home.path().join("elsewhere/d")).unwrap();
+        let expected = (0..LEVELS).rev().map(|level| Ok(beneath(home.path(), level).join("z")));
+        assert_eq!(rest(descent), expected.collect::<Vec<_>>());
     }
 
     #[test]
     fn replaced_directory_is_reported_and_not_read() {
         let home = tempfile::tempdir().unwrap();
         let mut descent = at_the_bottom(home.path());
-        fs::create_dir(home.path().join("elsewhere")).unwrap();
-        fs::rename(home.path().join("a/b/c/d"), home.path().join("elsewhere/d")).unwrap();
-        fs::rename(home.path().join("a/b/c"), home.path().join("elsewhere/c")).unwrap();
-        std::os::unix::fs::symlink("/etc", home.path().join("a/b/c")).unwrap();
-        let mut found = Vec::new();
+        let replaced = beneath(home.path(), 10);
+        fs::rename(&replaced, home.path().join("elsewhere")).unwrap();
+        fs::create_dir(&replaced).unwrap();
+        fs::write(replaced.join("z"), "of another").unwrap();
+        let mut sizes = Vec::new();
         while !descent.is_over() {
-            found.extend(step(&mut descent));
+            if let Step::Entry(dir, name, ..) = descent.step() {
+                sizes.push(dir.stat_at(&name, Follow::No).map(|found| found.size).ok());
+            }
         }
-        assert!(matches!(&found[0], Err(text) if text.contains("a/b/c/: ")), "{found:?}");
-        let expected = ["a/b/z", "a/z", "z"].map(|path| Ok(home.path().join(path)));
-        assert_eq!(found[1..], expected);
+        sizes.reverse();
+        assert_eq!(sizes[..10], [Some(0); 10]);
+        assert_eq!(sizes[10], None);
+        // Directories beneath it that are still open have the right files.
+        assert!(sizes.len() == LEVELS && !sizes.contains(&Some(10)), "{sizes:?}");
+    }
+
+    #[test]
+    fn each_call_that_fails_is_reported_and_nothing_else_is_left_out() {
+        let name = |text: &str| Name::new(text).unwrap();
+        let storage = MemoryStorage::new(1);
+        for dir in ["a", "b", "c"] {
+            let missing = Missing::Create { mode: 0o700 };
+            let dir = storage.root().dir(&name(dir), Follow::No, missing).unwrap();
+            for file in ["x", "y"] {
+                dir.sink(&name(file), Create::New { mode: 0o600 }).unwrap();
+            }
+        }
+        let walk = || {
+            let mut descent = Descent::default();
+            let root = storage.root();
+            match descent.begin(root, OsStr::new("r")) {
+                Ok(()) => rest(descent),
+                Err(error) => vec![Err(error.to_string())],
+            }
+        };
+        let all = walk();
+        assert_eq!(all.len(), 6);
+        for call in Call::ALL {
+            for nth in 1.. {
+                storage.fail(call, nth, 5);
+                let before = storage.count(call);
+                let found = walk();
+                if storage.count(call) - before < nth {
+                    break;
+                }
+                let failures = found.iter().filter(|step| step.is_err()).count();
+                assert_eq!(failures, 1, "{call:?} {nth}: {found:?}");
+                // One directory has two files. Without the first one there is no walk.
+                let files = found.iter().filter(|step| all.contains(step)).count();
+                assert!(files >= 4 || found.len() == 1, "{call:?} {nth}: {found:?}");
+            }
+        }
     }
 }

@@ -2,13 +2,13 @@
 
 use super::order::{Order, Orders, Source, SumError, Task, Work};
 use super::settings::Recipe;
-use crate::descent::{Descent, Step};
+use crate::descent::{Descent, LastDescriptor, Step};
 use haul_model::{ByteLen, ByteOffset};
-use haul_sys::dir::{CWD, open_dir_at};
-use haul_sys::{FileKind, Follow};
+use haul_storage::{FileKind, Follow, local};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Source of operands: the command line, or a list that is being read.
@@ -57,6 +57,7 @@ pub struct Walk<P> {
     recurse: bool,
     /// Directories that are being read.
     descent: Descent,
+    descriptor: LastDescriptor,
     /// Range to hash of each file below them.
     range: (ByteOffset, Option<ByteLen>),
     stdin_taken: bool,
@@ -68,7 +69,8 @@ impl<P: Operands> Walk<P> {
     /// regular are skipped, too.
     pub fn new(operands: P, recipe: Arc<Recipe>, recurse: bool) -> Walk<P> {
         let range = (ByteOffset(0), None);
-        Walk { operands, recipe, recurse, descent: Descent::default(), range, stdin_taken: false }
+        let (descent, descriptor) = <(Descent, LastDescriptor)>::default();
+        Walk { operands, recipe, recurse, descent, descriptor, range, stdin_taken: false }
     }
 
     fn file(
@@ -82,9 +84,9 @@ impl<P: Operands> Walk<P> {
             if std::mem::replace(&mut self.stdin_taken, true) { Source::StdinAgain } else { Source::Stdin }
         } else {
             if self.recurse
-                && let Ok(fd) = open_dir_at(CWD, path.as_os_str(), Follow::Yes)
+                && let Ok(dir) = local::open(Path::new(&path), Follow::Yes)
             {
-                return self.descent.begin(fd, &path).err().map(|error| failed(path, error));
+                return self.descent.begin(dir, &path).err().map(|error| failed(path, error));
             }
             Source::Path(path.clone())
         };
@@ -95,7 +97,11 @@ impl<P: Operands> Walk<P> {
     fn step(&mut self) -> Option<Order<WalkTag>> {
         match self.descent.step() {
             Step::Entry(directory, name, path, FileKind::Regular) => {
-                Some(self.order(Source::Beneath(directory, name), path))
+                let name = name.as_c_str().to_owned();
+                Some(match self.descriptor.of(&directory) {
+                    Ok(directory) => self.order(Source::Beneath(directory, name), path),
+                    Err(error) => failed(path, error),
+                })
             }
             Step::Failed(path, error) => Some(failed(path, error)),
             Step::Entry(..) | Step::Entered(..) | Step::Left(_) | Step::Nothing => None,

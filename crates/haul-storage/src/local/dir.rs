@@ -42,8 +42,20 @@ impl LocalDir {
         DirPlace::root(path, follow, cache).map(LocalDir)
     }
 
+    /// Returns the root of a tree that is open already, to be read.
+    pub(super) fn of_descriptor(fd: OwnedFd) -> io::Result<LocalDir> {
+        let dir = DirFd { opened: stat::stat_fd(&fd)?, fd, is_readable: true };
+        let cache = DirCache::of_process();
+        Ok(LocalDir(DirPlace::root_of(dir, CString::default(), Follow::No, cache)))
+    }
+
     fn open(&self) -> io::Result<Arc<OpenDir>> {
         self.0.open()
+    }
+
+    /// Returns a descriptor of its own of this directory.
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.open()?.as_fd().try_clone_to_owned()
     }
 
     fn name_folding(&self) -> &NameFolding {

@@ -53,9 +53,19 @@ impl DirPlace {
     /// Returns the errors of openat(2).
     pub(super) fn root(path: CString, follow: Follow, cache: &'static DirCache) -> io::Result<Arc<DirPlace>> {
         let dir = DirFd::open(CWD, &path, follow)?;
+        Ok(DirPlace::root_of(dir, path, follow, cache))
+    }
+
+    /// Returns the root of a tree that is open already.
+    pub(super) fn root_of(
+        dir: DirFd,
+        path: CString,
+        follow: Follow,
+        cache: &'static DirCache,
+    ) -> Arc<DirPlace> {
         let device = Arc::new(LocalDevice::of(dir.opened.dev, &dir.fd));
         let tree = LocalTree { cache, devices: Mutex::new(vec![Arc::clone(&device)]) };
-        Ok(Arc::new(DirPlace {
+        Arc::new(DirPlace {
             tree: Arc::new(tree),
             parent: None,
             path,
@@ -64,7 +74,7 @@ impl DirPlace {
             device,
             slot: DirSlot::root(dir),
             below: Mutex::default(),
-        }))
+        })
     }
 
     /// Returns the place of a directory beneath this one that was just opened.

@@ -18,7 +18,9 @@ use crate::storage::{Dir, Storage};
 use dir::LocalDir;
 use dir_cache::DirCache;
 use haul_sys::Follow;
+use std::any::Any;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -42,4 +44,23 @@ impl Storage for LocalStorage {
 /// not followed.
 pub fn open(path: &Path, follow: Follow) -> io::Result<Arc<dyn Dir>> {
     Ok(Arc::new(LocalDir::root(path, follow, DirCache::of_process())?))
+}
+
+/// Returns a descriptor of a directory of the local file system, for callers that do not work on
+/// the traits yet.
+///
+/// # Errors
+/// Returns [`io::ErrorKind::InvalidInput`] for a directory of another storage, and otherwise the
+/// errors of opening the directory again.
+pub fn descriptor_of(dir: &dyn Dir) -> io::Result<OwnedFd> {
+    let dir: &dyn Any = dir;
+    dir.downcast_ref::<LocalDir>().ok_or(io::ErrorKind::InvalidInput)?.descriptor()
+}
+
+/// Returns a directory of the local file system that the caller has opened to read it.
+///
+/// # Errors
+/// Returns the errors of statx(2).
+pub fn directory_of(fd: OwnedFd) -> io::Result<Arc<dyn Dir>> {
+    Ok(Arc::new(LocalDir::of_descriptor(fd)?))
 }

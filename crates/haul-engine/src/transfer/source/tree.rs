@@ -1,9 +1,10 @@
 //! The entries to send: the operands and everything beneath them.
 
 use super::filter::Filter;
-use crate::descent::{Descent, Step};
+use crate::descent::{Descent, LastDescriptor, Step};
 use crate::stored::HIDDEN;
 use haul_model::{PATH_PARTS_MAX, PathError};
+use haul_storage::{Dir, local};
 use haul_sys::beneath::open_place_beneath;
 use haul_sys::dir::{CWD, DirReader, open_dir_at, open_place_at};
 use haul_sys::{FileKind, Follow, Stat, stat};
@@ -36,6 +37,7 @@ pub(crate) struct Tree {
     /// True if directories with stored digests are sent.
     has_stored_sums: bool,
     descent: Descent,
+    descriptor: LastDescriptor,
     /// Device of the current operand.
     device: u64,
     /// Path at the sink that replaces the path of the operand, with a trailing slash unless it is
@@ -161,6 +163,7 @@ impl Tree {
             one_file_system,
             has_stored_sums: false,
             descent: Descent::default(),
+            descriptor: LastDescriptor::default(),
             device: 0,
             prefix: Vec::new(),
             replaced_len: 0,
@@ -260,7 +263,7 @@ impl Tree {
         }
         let fd = open_dir_at(&place, name.as_c_str(), Follow::No)?;
         let own = Arc::new(open_dir_at(&fd, c".", Follow::No)?);
-        self.descent.begin(fd, &shown)?;
+        self.descent.begin(local::directory_of(fd)?, &shown)?;
         self.replaced_len = shown.len() + usize::from(!shown.as_bytes().ends_with(b"/"));
         self.prefix.clone_from(&base);
         self.unsent = Some(base.clone());
@@ -279,21 +282,26 @@ impl Tree {
                 // A directory whose contents are sent without it was never entered.
                 (!self.path_of(&path).is_empty()).then_some(WalkStep::Leave)
             }
-            Step::Entered(place, shown) => self.entered(place, shown),
-            Step::Entry(place, name, shown, kind) => {
+            Step::Entered(dir, shown) => self.entered(&dir, shown),
+            Step::Entry(dir, name, shown, kind) => {
                 let path = self.path_of(&shown);
                 if self.filter.leaves_out(&path, kind) {
                     return None;
                 }
-                Some(match stat::stat_at(&place, name.as_c_str(), Follow::No) {
-                    Ok(facts) => WalkStep::Item(Item { path, shown, place, name, facts }),
+                let mut found =
+                    || io::Result::Ok((self.descriptor.of(&dir)?, dir.stat_at(&name, Follow::No)?));
+                Some(match found() {
+                    Ok((place, facts)) => {
+                        let name = name.as_c_str().to_owned();
+                        WalkStep::Item(Item { path, shown, place, name, facts })
+                    }
                     Err(error) => WalkStep::Failed(shown, error),
                 })
             }
         }
     }
 
-    fn entered(&mut self, place: Arc<OwnedFd>, shown: OsString) -> Option<WalkStep> {
+    fn entered(&mut self, dir: &Arc<dyn Dir>, shown: OsString) -> Option<WalkStep> {
         let mut path = self.path_of(&shown);
         path.pop();
         if self.filter.leaves_out(&path, FileKind::Directory) {
@@ -312,8 +320,8 @@ impl Tree {
                 io::Error::new(io::ErrorKind::InvalidFilename, PathError::TooDeep),
             ));
         }
-        match stat::stat_fd(&place) {
-            Ok(facts) => {
+        match self.descriptor.of(dir).and_then(|place| Ok((place, dir.stat()?))) {
+            Ok((place, facts)) => {
                 let item = Item { path, shown, place, name: c".".to_owned(), facts };
                 if self.one_file_system && item.facts.dev != self.device {
                     self.descent.skip();
