@@ -55,6 +55,17 @@ pub enum Lengths {
     Uncertain,
 }
 
+impl Lengths {
+    /// Returns true if a file that reports `len` bytes certainly has that many.
+    pub fn is_certain(self, len: u64) -> bool {
+        match self {
+            Lengths::Certain => true,
+            Lengths::CertainUnlessZero => len > 0,
+            Lengths::Uncertain => false,
+        }
+    }
+}
+
 /// Files that a storage copies by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CopiesByItself {

@@ -24,6 +24,7 @@ pub use haul_sys::cache::Advice;
 pub use haul_sys::direct::Alignment;
 pub use haul_sys::filesystem::{Backing, Space};
 pub use haul_sys::metadata::Times;
+pub use haul_sys::place::Place;
 pub use haul_sys::{FileKind, Follow, Stat, Timespec};
 pub use metadata::{Metadata, Part, Unset};
 pub use name::{NAME_BYTES_MAX, Name, Tag};

@@ -17,6 +17,7 @@ use haul_sys::cache::Advice;
 use haul_sys::direct::Alignment;
 use haul_sys::filesystem::Space;
 use haul_sys::metadata::Times;
+use haul_sys::place::Place;
 use haul_sys::{FileKind, Follow, Stat};
 use std::any::Any;
 use std::collections::BinaryHeap;
@@ -34,7 +35,7 @@ const NFS4_ACL: &CStr = c"system.nfs4_acl";
 pub trait Storage: Debug + Send + Sync {
     /// Opens a directory, which stays open until it is dropped. A path that is not absolute begins
     /// at the working directory, if the storage has one, and otherwise at the root. One without
-    /// read permission is opened only to resolve names in it.
+    /// read permission, or that the device cannot read, is opened only to resolve names in it.
     ///
     /// # Errors
     /// Returns the errors of [`Dir::dir`].
@@ -146,6 +147,15 @@ pub trait Inode: Any + Debug + Send + Sync {
 /// another device, and with [`io::ErrorKind::InvalidInput`] if it belongs to another kind of
 /// storage.
 pub trait Dir: Inode {
+    /// Returns the metadata from when the directory was opened, if the storage kept it, and
+    /// otherwise that of now.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Inode::stat`].
+    fn opened(&self) -> io::Result<Stat> {
+        self.stat()
+    }
+
     /// Starts to list the entries, from the first one.
     ///
     /// # Errors
@@ -425,6 +435,15 @@ pub trait SourceFile: Inode {
     /// # Errors
     /// Returns the errors of lseek(2).
     fn next_data(&self, range: ByteRange) -> io::Result<Option<ByteRange>>;
+
+    /// Returns the location of the first data of the file on its device, by which files are read in
+    /// the order of the disk. A storage that does not know it returns [`Place::Untold`].
+    ///
+    /// # Errors
+    /// Returns the errors of ioctl(2).
+    fn place(&self) -> io::Result<Place> {
+        Ok(Place::Untold)
+    }
 
     /// Compares the file with an earlier version. Returns `None` if it is unchanged.
     ///

@@ -54,7 +54,7 @@ impl Descent {
     /// # Errors
     /// Returns an error if the directory cannot be read.
     pub fn begin(&mut self, dir: Arc<dyn Dir>, path: &OsStr) -> io::Result<()> {
-        let identity = dir.stat()?.identity();
+        let identity = dir.opened()?.identity();
         let dir = SortedDir::read(dir)?;
         self.path.clear();
         self.path.extend_from_slice(path.as_bytes());
@@ -106,7 +106,7 @@ impl Descent {
 
     fn enter(&mut self, above: &dyn Dir, name: &Name) -> io::Result<Arc<dyn Dir>> {
         let dir = above.dir(name, Follow::No, Missing::Fail)?;
-        let found = dir.stat()?;
+        let found = dir.opened()?;
         let identity = found.identity();
         // No link was followed: only a mount leads from a directory to itself.
         if found.may_be_mount_root && self.levels.iter().any(|level| level.identity == identity) {
@@ -124,7 +124,7 @@ impl Descent {
     }
 }
 
-/// Descriptor of the directory that was asked for last, for callers that do not work on the traits
+/// Descriptor of the last requested directory, for callers that do not work on the traits
 /// of storage yet.
 #[derive(Debug, Default)]
 pub(crate) struct LastDescriptor(Option<(Arc<dyn Dir>, Arc<OwnedFd>)>);
@@ -156,8 +156,8 @@ mod tests {
     use std::fs;
     use std::path::{Path, PathBuf};
 
-    /// Number of levels of a tree of which the storage closes the outer ones, although files beneath
-    /// the first ten are still to be walked.
+    /// Number of levels of a tree. The storage closes the outer ones, although their last files are
+    /// still to be walked.
     const LEVELS: usize = OPEN_DIRECTORIES_MAX + 100;
 
     /// Finds the files of a tree recursively.
@@ -233,7 +233,7 @@ mod tests {
         descent
     }
 
-    /// Returns the directory so many levels beneath another one.
+    /// Returns the directory at this depth beneath another one.
     fn beneath(home: &Path, levels: usize) -> PathBuf {
         std::iter::repeat_n("d", levels).fold(home.to_owned(), |path, name| path.join(name))
     }

@@ -64,7 +64,7 @@ impl LocalDir {
 
     fn opened_source(&self, file: OwnedFd, opened: Stat) -> Arc<dyn SourceFile> {
         let device = self.0.device_of(opened.dev, &file);
-        Arc::new(LocalSource::new(file, opened, device))
+        Arc::new(LocalSource::new(file, opened, Some(device)))
     }
 
     /// Returns the directory of the same kind of storage behind a reference.
@@ -151,6 +151,10 @@ impl Held for LocalDir {
 }
 
 impl Dir for LocalDir {
+    fn opened(&self) -> io::Result<Stat> {
+        Ok(*self.0.opened())
+    }
+
     fn list(&self) -> io::Result<Box<dyn Listing>> {
         let open = self.0.open_unmarked()?;
         let is_fresh = open.mark_used();

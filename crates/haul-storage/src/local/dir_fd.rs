@@ -14,6 +14,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// `errno` of a device that cannot read, the same on every architecture of Linux.
+const EIO: i32 = 5;
+
 /// A descriptor of a directory.
 #[derive(Debug)]
 pub(super) struct DirFd {
@@ -25,13 +28,16 @@ pub(super) struct DirFd {
 }
 
 impl DirFd {
-    /// Opens a directory. One without read permission is opened with `O_PATH`.
+    /// Opens a directory. One without read permission, or that the device cannot read, is opened
+    /// with `O_PATH`: names in it may still be found.
     ///
     /// # Errors
     /// Returns the errors of openat(2).
     pub(super) fn open(place: impl AsFd, path: &CStr, follow: Follow) -> io::Result<DirFd> {
         let (fd, is_readable) = match open_dir_at(&place, path, follow) {
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            Err(error)
+                if error.kind() == io::ErrorKind::PermissionDenied || error.raw_os_error() == Some(EIO) =>
+            {
                 (open_place_at(place, path, follow)?, false)
             }
             opened => (opened?, true),

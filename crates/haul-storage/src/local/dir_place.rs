@@ -170,6 +170,11 @@ impl DirPlace {
         &self.device.name_folding
     }
 
+    /// Returns the metadata from when the directory was opened first.
+    pub(super) fn opened(&self) -> &Stat {
+        &self.opened
+    }
+
     /// Returns the file system of this directory.
     pub(super) fn device(&self) -> &Arc<LocalDevice> {
         &self.device

@@ -14,10 +14,11 @@ mod name_folding;
 mod sink;
 mod source;
 
-use crate::storage::{Dir, Storage};
+use crate::storage::{Dir, SourceFile, Storage};
 use dir::LocalDir;
 use dir_cache::DirCache;
-use haul_sys::Follow;
+use haul_sys::{Follow, Stat};
+use source::LocalSource;
 use std::any::Any;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -37,13 +38,20 @@ impl Storage for LocalStorage {
 /// Opens a directory of the local file system. It stays open until it is dropped; directories
 /// beneath it may be closed meanwhile and opened again.
 ///
-/// A directory without read permission is opened only to resolve names in it.
+/// A directory without read permission, or that the device cannot read, is opened only to resolve
+/// names in it.
 ///
 /// # Errors
 /// Returns the errors of openat(2); [`io::ErrorKind::NotADirectory`] or `ELOOP` for a link that is
 /// not followed.
 pub fn open(path: &Path, follow: Follow) -> io::Result<Arc<dyn Dir>> {
     Ok(Arc::new(LocalDir::root(path, follow, DirCache::of_process())?))
+}
+
+/// Returns a regular file that the caller has opened by itself, with its metadata: one that has no
+/// known place in a directory, such as the standard input.
+pub fn source_of(file: OwnedFd, opened: Stat) -> Arc<dyn SourceFile> {
+    Arc::new(LocalSource::new(file, opened, None))
 }
 
 /// Returns a descriptor of a directory of the local file system, for callers that do not work on

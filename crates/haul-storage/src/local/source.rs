@@ -9,6 +9,7 @@ use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
 use haul_sys::direct::{self, Alignment};
 use haul_sys::filesystem::Backing;
 use haul_sys::open::{open_entry_at, open_source_at, reopen_source};
+use haul_sys::place::{Place, place_of};
 use haul_sys::{FileKind, Follow, Stat, Timespec, sparse, stat, transfer};
 use parking_lot::RwLock;
 use std::ffi::CStr;
@@ -33,7 +34,8 @@ pub(super) struct LocalSource {
     file: Arc<File>,
     /// Metadata from when the file was opened, once it was needed.
     opened: OnceLock<Stat>,
-    device: Arc<LocalDevice>,
+    /// The file system, once it was needed.
+    device: OnceLock<Arc<LocalDevice>>,
     /// For the reader of a file that is written: the first failed sync of that file.
     written: Option<Arc<FirstFailure>>,
     direct: RwLock<Option<DirectReads>>,
@@ -80,12 +82,12 @@ pub(super) fn open_source(place: &OwnedFd, name: &CStr, follow: Follow) -> io::R
 }
 
 impl LocalSource {
-    /// Returns a file that was just opened.
-    pub(super) fn new(file: OwnedFd, opened: Stat, device: Arc<LocalDevice>) -> LocalSource {
+    /// Returns a file that was just opened, on this file system if it is known.
+    pub(super) fn new(file: OwnedFd, opened: Stat, device: Option<Arc<LocalDevice>>) -> LocalSource {
         LocalSource {
             file: Arc::new(file.into()),
             opened: opened.into(),
-            device,
+            device: device.map_or_else(OnceLock::new, OnceLock::from),
             written: None,
             direct: RwLock::default(),
             is_locked: AtomicBool::new(false),
@@ -101,7 +103,7 @@ impl LocalSource {
         LocalSource {
             file,
             opened: OnceLock::new(),
-            device: Arc::clone(device),
+            device: Arc::clone(device).into(),
             written: Some(Arc::clone(written)),
             direct: RwLock::default(),
             is_locked: AtomicBool::new(false),
@@ -116,7 +118,7 @@ impl LocalSource {
             let _ = cache::advise(&self.file, range, Advice::DontNeed);
             Ok::<(), io::Error>(())
         };
-        match self.device.device.capabilities.backing {
+        match self.local_device().device.capabilities.backing {
             Backing::Storage => {}
             Backing::Memory => return Ok(ReadBack::FromCache("the file system is in memory")),
             Backing::FileBelow => {
@@ -135,6 +137,8 @@ impl LocalSource {
                 Ok(Some(found)) if found.cached == 0 => return Ok(ReadBack::FromDevice),
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => {
+                    // No further attempt is known to be needed.
+                    drop_once(widened(range, FOLIO_BYTES_MAX))?;
                     return Ok(ReadBack::FromCache("the kernel does not report cached pages"));
                 }
             }
@@ -151,7 +155,7 @@ impl Held for LocalSource {
     }
 
     fn local_device(&self) -> &LocalDevice {
-        &self.device
+        self.device.get_or_init(|| Arc::new(LocalDevice::of(self.opened().dev, &*self.file)))
     }
 }
 
@@ -171,6 +175,10 @@ impl SourceFile for LocalSource {
 
     fn next_data(&self, range: ByteRange) -> io::Result<Option<ByteRange>> {
         sparse::next_data(&self.file, range.start.0, range.len())
+    }
+
+    fn place(&self) -> io::Result<Place> {
+        place_of(&self.file)
     }
 
     fn lock(&self) -> io::Result<bool> {

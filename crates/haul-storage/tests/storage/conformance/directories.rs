@@ -11,6 +11,7 @@ cases! {
     stat_of_a_missing_name_is_not_found;
     stat_of_a_file_has_its_kind_size_and_device;
     stat_of_a_directory_has_its_kind;
+    opened_has_the_identity_of_the_directory: StableInodes;
     stat_of_a_link_is_that_of_the_link_unless_it_is_followed: Links;
     dangling_link_is_not_found_when_it_is_followed: Links;
     links_in_a_circle_end: Links;
@@ -75,6 +76,15 @@ fn stat_of_a_directory_has_its_kind(subject: &dyn Subject) {
     let dir = mkdir(&*root, "d");
     assert_eq!(stat(&*root, "d").kind, FileKind::Directory);
     assert_eq!(dir.stat().expect("found").kind, FileKind::Directory);
+}
+
+fn opened_has_the_identity_of_the_directory(subject: &dyn Subject) {
+    let root = subject.root();
+    let dirs = ["a", "b"].map(|name| mkdir(&*root, name));
+    for (name, dir) in ["a", "b"].iter().zip(&dirs) {
+        let opened = dir.opened().expect("found");
+        assert_eq!((opened.identity(), opened.kind), (stat(&*root, name).identity(), FileKind::Directory));
+    }
 }
 
 fn stat_of_a_link_is_that_of_the_link_unless_it_is_followed(subject: &dyn Subject) {

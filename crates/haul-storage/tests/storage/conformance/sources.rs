@@ -2,7 +2,9 @@
 
 use super::tools::*;
 use super::{Subject, cases};
-use haul_storage::{Advice, Change, DropRetries, Remove, Replace, SourceFile, Times, Timespec, Version};
+use haul_storage::{
+    Advice, Change, DropRetries, Place, Remove, Replace, SourceFile, Times, Timespec, Version,
+};
 use haul_sys::buffer::AlignedBuffer;
 use std::io::ErrorKind;
 
@@ -20,6 +22,7 @@ cases! {
     data_is_found_between_holes: Holes;
     data_is_not_found_in_a_hole: Holes;
     data_in_the_middle_of_the_range_is_found_from_its_start: Holes;
+    files_without_data_have_no_place;
     opened_has_the_metadata_of_the_opening;
     file_is_unchanged_while_it_is_only_read: StableInodes;
     file_that_grows_has_changed: StableInodes;
@@ -178,6 +181,18 @@ fn data_in_the_middle_of_the_range_is_found_from_its_start(subject: &dyn Subject
     let file = sparse(subject);
     let found = file.next_data(range(2 * BLOCK + 10, 3 * BLOCK + 20)).expect("searched");
     assert_eq!(found, Some(range(2 * BLOCK + 10, 3 * BLOCK + 20)));
+}
+
+fn files_without_data_have_no_place(subject: &dyn Subject) {
+    let root = subject.root();
+    let place = |name: &str| open(&*root, name).place().expect("a place or none");
+    write(&*root, "empty", b"");
+    write(&*root, "one", &pattern(100_000));
+    write(&*root, "other", &pattern(100_000));
+    root.sync_device().expect("synced");
+    assert!(!matches!(place("empty"), Place::At(_)));
+    let (one, other) = (place("one"), place("other"));
+    assert!(one != other || !matches!(one, Place::At(_)), "{one:?} of two files");
 }
 
 fn opened_has_the_metadata_of_the_opening(subject: &dyn Subject) {
