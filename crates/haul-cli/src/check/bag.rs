@@ -6,6 +6,7 @@ use encoding_rs::{Encoding, UTF_8};
 use haul_digest::list::{BagRules, Flaw};
 use haul_digest::{Algorithm, digest};
 use haul_engine::sum::reason;
+use haul_storage::{Dir, local};
 use haul_sys::beneath::{open_place_beneath, open_root, open_source_beneath};
 use haul_sys::dir::{DirReader, read_dir};
 use haul_sys::{FileKind, Follow};
@@ -33,7 +34,8 @@ pub(super) struct Bag {
 #[derive(Clone, Debug)]
 pub(super) struct BagRoot {
     pub(super) path: PathBuf,
-    pub(super) dir: Arc<OwnedFd>,
+    place: Arc<OwnedFd>,
+    pub(super) dir: Arc<dyn Dir>,
 }
 
 /// A fault of a bag.
@@ -64,13 +66,14 @@ pub(super) const LEADS_OUT: &str = "a symbolic link leads out of the bag";
 
 impl BagRoot {
     pub(super) fn open(path: &Path) -> Result<BagRoot, String> {
-        let dir = open_root(path.as_os_str()).map_err(|error| reason(&error))?;
-        Ok(BagRoot { path: path.to_owned(), dir: Arc::new(dir) })
+        let place = open_root(path.as_os_str()).map_err(|error| reason(&error))?;
+        let dir = local::open(path, Follow::Yes).map_err(|error| reason(&error))?;
+        Ok(BagRoot { path: path.to_owned(), place: Arc::new(place), dir })
     }
 
     /// Opens a regular file, without waiting for the writer of a named pipe.
     fn open_file(&self, name: impl AsRef<OsStr>) -> io::Result<File> {
-        let file = File::from(open_source_beneath(&self.dir, name.as_ref()).map_err(or_leads_out)?);
+        let file = File::from(open_source_beneath(&self.place, name.as_ref()).map_err(or_leads_out)?);
         match file.metadata()? {
             facts if facts.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
             facts if facts.is_file() => Ok(file),
@@ -227,7 +230,7 @@ impl Payload {
         }
         if !std::mem::replace(&mut self.begun, true) {
             self.listed.iter_mut().for_each(|(_, names)| names.sort_unstable());
-            let payload = open_place_beneath(&self.root.dir, OsStr::new(PAYLOAD), Follow::Yes);
+            let payload = open_place_beneath(&self.root.place, OsStr::new(PAYLOAD), Follow::Yes);
             let name = PAYLOAD.as_bytes().to_vec();
             let entered = match payload {
                 Err(error) => Err(unreadable(&name, &or_leads_out(error))),

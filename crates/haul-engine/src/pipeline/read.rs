@@ -35,8 +35,8 @@ pub(crate) enum BlockFault<E> {
     Stopped,
     /// The file cannot be read at this offset.
     Read(u64, io::Error),
-    /// The file ends within the range.
-    Ended,
+    /// The file ends within the range: the block at this offset has only this number of bytes.
+    Ended(u64, usize),
     /// The receiver of the blocks failed.
     Receiver(E),
 }
@@ -60,7 +60,7 @@ pub(crate) fn read_blocks<E>(
         let (at, bytes) = (part.start.0, &mut block[..part.len() as usize]);
         let got = file.read_at(at, bytes).map_err(|error| BlockFault::Read(at, error))?;
         if got < bytes.len() {
-            return Err(BlockFault::Ended);
+            return Err(BlockFault::Ended(at, got));
         }
         each(at, bytes).map_err(BlockFault::Receiver)?;
     }
@@ -120,7 +120,7 @@ mod tests {
     fn first_fault_ends_the_loop_and_says_where() {
         let (go, halt) = (AtomicBool::new(false), AtomicBool::new(true));
         let (blocks, short) = read(&MemoryStorage::new(1), 1, 12, &go);
-        assert!(matches!(short, Err(BlockFault::Ended)) && blocks.len() == 2, "{short:?}");
+        assert!(matches!(short, Err(BlockFault::Ended(9, 1))) && blocks.len() == 2, "{short:?}");
         let (blocks, stopped) = read(&MemoryStorage::new(1), 0, LEN, &halt);
         assert!(matches!(stopped, Err(BlockFault::Stopped)) && blocks.is_empty(), "{stopped:?}");
         let storage = MemoryStorage::new(1);

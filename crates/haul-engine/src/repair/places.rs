@@ -3,8 +3,7 @@
 use super::LeftReason;
 use crate::verify::component_of;
 use haul_log::waybill::RelPath;
-use haul_storage::{Dir, Follow, Lengths, Name, Node, Remove, SourceFile, Stat, Version, local};
-use haul_sys::beneath::open_root;
+use haul_storage::{Dir, Follow, Name, Node, Remove, SourceFile, Stat, Version, local};
 use std::cell::RefCell;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -69,8 +68,9 @@ impl Replica {
     /// Opens a directory. If it has none of the names of the waybill, it replaces their first
     /// component.
     pub(super) fn open(name: &OsStr, waybill: &OsStr) -> io::Result<Replica> {
-        let component = component_of(waybill, Some(&open_root(name)?));
-        Ok(Replica { root: Root::open(name)?, is_fetched: false, component })
+        let root = Root::open(name)?;
+        let component = component_of(waybill, Some(&root.dir));
+        Ok(Replica { root, is_fetched: false, component })
     }
 
     /// Creates a replica from a directory with data from another host.
@@ -172,11 +172,7 @@ pub(super) fn is_unchanged(now: &Stat, then: &dyn SourceFile) -> bool {
 
 /// Returns true if the length of a file certainly is the number of its bytes.
 pub(super) fn is_length_certain(file: &dyn SourceFile) -> bool {
-    match file.device().capabilities.lengths {
-        Lengths::Certain => true,
-        Lengths::CertainUnlessZero => file.opened().size > 0,
-        Lengths::Uncertain => false,
-    }
+    file.device().capabilities.lengths.is_certain(file.opened().size)
 }
 
 /// Same as [`NameAt::of`], but creates the missing parent directories with mode 0700: their entries

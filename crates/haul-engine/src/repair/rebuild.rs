@@ -215,7 +215,7 @@ fn fault_reason(fault: BlockFault<io::Error>, reading: &'static str) -> LeftReas
     match fault {
         BlockFault::Stopped => LeftReason::Stopped,
         BlockFault::Read(_, error) => LeftReason::io(reading)(error),
-        BlockFault::Ended => LeftReason::ChangedMeanwhile,
+        BlockFault::Ended(..) => LeftReason::ChangedMeanwhile,
         BlockFault::Receiver(error) => LeftReason::io("write the repaired file")(error),
     }
 }

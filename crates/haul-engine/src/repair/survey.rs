@@ -182,7 +182,7 @@ pub(super) fn holds<E>(
     });
     match read {
         Ok(()) => Ok(piece.is_proven_by(hasher)),
-        Err(BlockFault::Ended) => Ok(false),
+        Err(BlockFault::Ended(..)) => Ok(false),
         Err(fault) => Err(fault),
     }
 }
@@ -207,7 +207,7 @@ fn read_error(fault: BlockFault<Infallible>) -> io::Error {
     match fault {
         BlockFault::Read(_, error) => error,
         BlockFault::Stopped => io::ErrorKind::Interrupted.into(),
-        BlockFault::Ended => io::ErrorKind::UnexpectedEof.into(),
+        BlockFault::Ended(..) => io::ErrorKind::UnexpectedEof.into(),
         BlockFault::Receiver(never) => match never {},
     }
 }

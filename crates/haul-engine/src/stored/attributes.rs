@@ -5,8 +5,8 @@ use crate::waybill::moment;
 use haul_log::stored::xrootd::XrootdValue;
 use haul_log::stored::{STORED_BYTES_MAX, Stored, eos, xrootd};
 use haul_log::waybill::Moment;
-use haul_sys::Stat;
-use haul_sys::metadata::{Place, get_xattr, list_xattrs, remove_xattr, set_xattr};
+use haul_storage::{Inode, Stat};
+use haul_sys::metadata::{Place, list_xattrs, remove_xattr, set_xattr};
 use std::ffi::CString;
 use std::fmt::Display;
 use std::io;
@@ -100,23 +100,16 @@ fn clear_from(file: &OwnedFd, first: usize) -> io::Result<()> {
 
 /// Returns the stored bytes; `None` if there are none, or if the file system does not support
 /// attributes.
-pub(super) fn get(file: &OwnedFd) -> io::Result<Option<Vec<u8>>> {
-    let Some(mut value) = one(file, &name(0))? else { return Ok(None) };
+pub(super) fn get(file: &dyn Inode) -> io::Result<Option<Vec<u8>>> {
+    let Some(mut value) = file.attribute(&name(0))? else { return Ok(None) };
     let mut number = 1;
     // After a full piece there may be another one.
     while value.len() == number * PIECE_BYTES && value.len() < STORED_BYTES_MAX {
-        let Some(piece) = one(file, &name(number))? else { break };
+        let Some(piece) = file.attribute(&name(number))? else { break };
         value.extend(piece);
         number += 1;
     }
     Ok(Some(value))
-}
-
-fn one(file: &OwnedFd, name: &CString) -> io::Result<Option<Vec<u8>>> {
-    match get_xattr(Place::file(file), name) {
-        Err(error) if matches!(error.raw_os_error(), Some(EOPNOTSUPP)) => Ok(None),
-        found => found,
-    }
 }
 
 fn name(piece: usize) -> CString {
@@ -160,14 +153,14 @@ fn c_name(name: &str) -> CString {
 
 /// Returns the digests that XRootD or EOS stored. XRootD's values for another modification time are
 /// used only if there are no others.
-pub(super) fn get_foreign(file: &OwnedFd, facts: &Stat) -> Result<Option<Stored>, FindError> {
+pub(super) fn get_foreign(file: &dyn Inode, facts: &Stat) -> Result<Option<Stored>, FindError> {
     let unread = |source| FindError::Read { what: "checksum", source };
     let flawed = |name: &str, flaw: &dyn Display| FindError::Flawed(format!("{name}: {flaw}"));
     let mut found: Option<Stored> = None;
     for algorithm in xrootd::algorithms() {
         let named = xrootd::name_of(algorithm).unwrap_or_default();
         let attribute = format!("{}{named}", xrootd::ATTRIBUTE_PREFIX);
-        let Some(bytes) = one(file, &c_name(&attribute)).map_err(unread)? else { continue };
+        let Some(bytes) = file.attribute(&c_name(&attribute)).map_err(unread)? else { continue };
         let value = XrootdValue::decode(algorithm, &bytes).map_err(|flaw| flawed(&attribute, &flaw))?;
         let (is, was) = (moment(facts), value.mtime);
         // XRootD stores whole seconds.
@@ -181,8 +174,8 @@ pub(super) fn get_foreign(file: &OwnedFd, facts: &Stat) -> Result<Option<Stored>
     if found.is_some() {
         return Ok(found);
     }
-    let Some(value) = one(file, &c_name(eos::VALUE_ATTRIBUTE)).map_err(unread)? else { return Ok(None) };
-    let Some(kind) = one(file, &c_name(eos::TYPE_ATTRIBUTE)).map_err(unread)? else { return Ok(None) };
+    let Some(value) = file.attribute(&c_name(eos::VALUE_ATTRIBUTE)).map_err(unread)? else { return Ok(None) };
+    let Some(kind) = file.attribute(&c_name(eos::TYPE_ATTRIBUTE)).map_err(unread)? else { return Ok(None) };
     let digest = eos::decode(&kind, &value).map_err(|flaw| flawed(eos::VALUE_ATTRIBUTE, &flaw))?;
     // EOS stores no time with a value, so the value counts for the file's current time.
     Ok(Some(Stored { size: facts.size, mtime: moment(facts), digests: vec![digest], objects: None }))

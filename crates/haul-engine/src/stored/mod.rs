@@ -13,6 +13,7 @@ use attributes::SetError;
 use haul_digest::{Algorithm, Digest, ObjectTable};
 use haul_log::stored::{Stored, StoredObjects, eos, xrootd};
 use haul_log::waybill::RelPath;
+use haul_storage::{Inode, local};
 use haul_sys::filesystem::syncs_as_a_whole;
 use haul_sys::open::open_source_at;
 use haul_sys::stat::stat_fd;
@@ -200,7 +201,8 @@ impl Store {
         facts: &Stat,
         path: &RelPath,
     ) -> Result<Option<Stored>, StoreError> {
-        match self.earlier.find(file, facts, path) {
+        let file = local::source_of(file.try_clone().map_err(StoreError::Earlier)?, *facts);
+        match self.earlier.find(&*file, facts, path) {
             Ok(found) => Ok(found),
             Err(FindError::Flawed(_)) => Ok(None),
             Err(FindError::Read { source, .. }) => Err(StoreError::Earlier(source)),
@@ -300,7 +302,7 @@ impl Finder {
     /// Returns a [`FindError`] if the digests cannot be used.
     pub(crate) fn find(
         &self,
-        file: &OwnedFd,
+        file: &dyn Inode,
         facts: &Stat,
         path: &RelPath,
     ) -> Result<Option<Stored>, FindError> {

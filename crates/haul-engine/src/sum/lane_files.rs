@@ -185,7 +185,7 @@ impl<O: Orders, S: FnMut(O::Ticket, Outcome) + Send> Job<'_, O, S> {
             let want = lane_file.left().min(lanes.block() as u64) as usize;
             let read = match stopped {
                 true => Err(SumError::Stopped),
-                false => lane_file.opened.read_at(lane_file.at, &mut lanes.block_of(lane)[..want]),
+                false => lane_file.opened.read(lane_file.at, &mut lanes.block_of(lane)[..want]),
             };
             match read {
                 Ok(got) => {

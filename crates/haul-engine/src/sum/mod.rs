@@ -14,6 +14,9 @@
 
 mod buffer;
 mod counters;
+#[cfg(test)]
+mod faulty_storage;
+mod input;
 mod job;
 mod lane_files;
 mod lanes;

@@ -4,10 +4,9 @@ use super::settings::Recipe;
 use crate::waybill::LeafSums;
 use haul_digest::{Digest, FileSum, ObjectTable};
 use haul_model::{ByteLen, ByteOffset, ByteRange};
-use haul_sys::Stat;
-use std::ffi::{CString, OsString};
+use haul_storage::{Dir, Name, Stat};
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use thiserror::Error;
 
@@ -70,10 +69,10 @@ pub enum Source {
     /// refused, because the wait for its writer may never end.
     Named(OsString),
     /// Name in an open directory; a link is not followed, and a named pipe is refused.
-    Beneath(Arc<OwnedFd>, CString),
-    /// Path beneath an open directory, as [`Source::Named`]; links that lead out of the directory
-    /// are refused.
-    Within(Arc<OwnedFd>, OsString),
+    Beneath(Arc<dyn Dir>, Name),
+    /// Path beneath an open directory, as [`Source::Named`]; a path and links that lead out of the
+    /// directory are refused.
+    Within(Arc<dyn Dir>, OsString),
     /// Standard input.
     Stdin,
     /// Standard input again, after an earlier order has read it to its end.

@@ -4,7 +4,8 @@ use super::buffer::PageBuffer;
 use super::order::{Outcome, Source, SumError, Sums, Task};
 use super::serial::{RunningDigests, check_parts};
 use super::settings::{BLOCK_BYTES, Form, Recipe, Settings};
-use super::source::{Opened, SourceRange};
+use super::source::Opened;
+use crate::pipeline::read_blocks;
 use haul_digest::Algorithm;
 use haul_model::{ByteOffset, ByteRange};
 use std::ffi::OsStr;
@@ -25,22 +26,11 @@ pub fn read_through(path: &OsStr, mut take: impl FnMut(&[u8])) -> Result<(), Sum
     let recipe = Arc::new(Recipe { algorithms: vec![Algorithm::Blake3], form: Form::Plain });
     let task = Task { source, recipe, offset: ByteOffset(0), length: None };
     let opened = Opened::open(&task, &Settings::new(), &never)?;
-    let mut buffer = vec![0; BLOCK_BYTES];
-    let mut at = match opened.reach() {
-        SourceRange::Range(range) => range.start.0,
-        SourceRange::Stream { .. } | SourceRange::Spent => 0,
-    };
-    loop {
-        let got = match opened.reach() {
-            SourceRange::Range(_) => opened.read_at(at, &mut buffer)?,
-            SourceRange::Stream { .. } | SourceRange::Spent => opened.read_stream(at, &mut buffer, &never)?,
-        };
-        if got == 0 {
-            return opened.check_unchanged();
-        }
-        take(&buffer[..got]);
-        at += got as u64;
-    }
+    opened.each_block(&mut vec![0; BLOCK_BYTES], &never, |bytes| {
+        take(bytes);
+        Ok(())
+    })?;
+    opened.check_unchanged()
 }
 
 /// Hashes the rest of a stream in the calling thread, for a caller that itself reads the stream
@@ -112,16 +102,13 @@ impl RangeReader {
     /// Returns [`SumError::Changed`] if the file ends before the range does, and another
     /// [`SumError`] if a read fails.
     pub(crate) fn read(&mut self, range: ByteRange, mut take: impl FnMut(&[u8])) -> Result<(), SumError> {
-        let mut at = range.start.0;
-        while at < range.end.0 {
-            let want = self.buffer.len().min(usize::try_from(range.end.0 - at).unwrap_or(usize::MAX));
-            if self.opened.read_at(at, &mut self.buffer[..want])? < want {
-                return Err(SumError::Changed);
-            }
-            take(&self.buffer[..want]);
-            at += want as u64;
-        }
-        Ok(())
+        // The caller ends the job between two ranges.
+        let never = AtomicBool::new(false);
+        read_blocks(&self.opened, range, &mut self.buffer, &never, |_, bytes| {
+            take(bytes);
+            Ok(())
+        })
+        .map_err(SumError::from)
     }
 
     /// Checks that the file did not change since it was opened.

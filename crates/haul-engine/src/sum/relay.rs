@@ -159,7 +159,7 @@ impl Relay {
             let want = self.block.min(self.range.end.0 - start) as usize;
             let read = match team.stopping() {
                 true => Err(SumError::Stopped),
-                false => self.opened.read_at(start, &mut buffer[..want]),
+                false => self.opened.read(start, &mut buffer[..want]),
             };
             let mut running_digests = block_turn.wait()?;
             let got = match read {

@@ -21,18 +21,13 @@ pub(super) fn hash_in_order(
 ) -> Result<Sums, SumError> {
     check_parts(recipe.form, opened.len())?;
     let mut taken: u64 = 0;
-    let mut take = |bytes: &[u8]| {
+    let range = opened.each_block(buffer, stop, |bytes| {
         taken += bytes.len() as u64;
         check_parts(recipe.form, taken)?;
         running_digests.update(bytes);
         counters.done_bytes(bytes.len() as u64);
         if stop.load(Ordering::Relaxed) { Err(SumError::Stopped) } else { Ok(()) }
-    };
-    let range = match opened.reach() {
-        SourceRange::Spent => ByteRange::default(),
-        SourceRange::Range(range) => read_range(opened, range, buffer, &mut take)?,
-        SourceRange::Stream { skip, most } => read_stream(opened, skip, most, buffer, stop, &mut take)?,
-    };
+    })?;
     conclude(opened, running_digests, range)
 }
 
@@ -58,53 +53,6 @@ pub(super) fn conclude(
         SourceRange::Spent => false,
     };
     Ok(Sums { facts: opened.facts(), ..running_digests.finish(range, partial)? })
-}
-
-/// Reads a range of a file and returns the part that exists. A file may report a larger size than
-/// it has (files in sysfs do). Its end is accepted if size and time stay unchanged, which the
-/// caller checks.
-fn read_range(
-    opened: &Opened,
-    range: ByteRange,
-    buffer: &mut [u8],
-    take: &mut impl FnMut(&[u8]) -> Result<(), SumError>,
-) -> Result<ByteRange, SumError> {
-    let mut at = range.start.0;
-    while at < range.end.0 {
-        let want = buffer.len().min(usize::try_from(range.end.0 - at).unwrap_or(usize::MAX));
-        let got = opened.read_at(at, &mut buffer[..want])?;
-        if got == 0 {
-            break;
-        }
-        take(&buffer[..got])?;
-        at += got as u64;
-    }
-    Ok(ByteRange::between(range.start.0, at))
-}
-
-fn read_stream(
-    opened: &Opened,
-    skip: u64,
-    most: u64,
-    buffer: &mut [u8],
-    stop: &AtomicBool,
-    take: &mut impl FnMut(&[u8]) -> Result<(), SumError>,
-) -> Result<ByteRange, SumError> {
-    let last = skip.saturating_add(most);
-    let mut at: u64 = 0;
-    while at < last {
-        let target = if at < skip { skip } else { last };
-        let want = buffer.len().min(usize::try_from(target - at).unwrap_or(usize::MAX));
-        let got = opened.read_stream(at, &mut buffer[..want], stop)?;
-        if got == 0 {
-            break;
-        }
-        if at >= skip {
-            take(&buffer[..got])?;
-        }
-        at += got as u64;
-    }
-    Ok(ByteRange::between(skip.min(at), at))
 }
 
 /// All digests of a recipe in progress, with input in order.

@@ -1,20 +1,18 @@
 //! Open source: its range to read, its reads, and the check that it did not change.
 
+use super::buffer::PageBuffer;
+use super::input::Input;
 use super::order::{Source, SumError, Task};
 use super::settings::Settings;
-use haul_model::{ByteOffset, ByteRange};
+use crate::pipeline::{BlockFault, ReadAt, read_blocks};
+use haul_model::{ByteOffset, ByteRange, PathError, RelPath};
 use haul_plan::Pace;
-use haul_sys::beneath::open_source_beneath;
-use haul_sys::cache::{self, Advice};
-use haul_sys::dir::CWD;
-use haul_sys::direct::{self, Alignment};
-use haul_sys::open::{open_source_at, open_stream_at};
-use haul_sys::{Contents, FileKind, Follow, Stat, stat, transfer, wait};
+use haul_storage::{Advice, Alignment, Change, DropRetries, FileKind, Follow, SourceFile, Stat, Version};
 use parking_lot::Mutex;
-use std::fs::File;
-use std::io::{self, Seek, SeekFrom};
-use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ffi::OsStr;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, LazyLock};
 use std::time::Instant;
 
@@ -24,9 +22,7 @@ const ENXIO: i32 = 6;
 /// Source that is being read.
 #[derive(Debug)]
 pub(super) struct Opened {
-    fd: OwnedFd,
-    /// Metadata before the first read; `None` for a source without lasting contents.
-    before: Option<Stat>,
+    input: Input,
     reach: SourceRange,
     direct: Option<Alignment>,
     drop_behind: bool,
@@ -47,58 +43,42 @@ pub(super) enum SourceRange {
 impl Opened {
     /// Opens the source of the task. Waits for the writer of a pipe until `stop` is true.
     pub(super) fn open(task: &Task, settings: &Settings, stop: &AtomicBool) -> Result<Opened, SumError> {
-        let opened = open_fd(&task.source, stop).map_err(|error| match &task.source {
-            // A socket, or a device without a driver.
-            Source::Named(_) | Source::Beneath(..) | Source::Within(..)
-                if error.raw_os_error() == Some(ENXIO) =>
-            {
-                SumError::NotRegular
-            }
-            Source::Within(..) if error.kind() == io::ErrorKind::CrossesDevices => SumError::LeadsOut,
-            _ => SumError::Open(error),
-        })?;
-        let (fd, start) = opened.ok_or(SumError::Stopped)?;
-        let facts = stat::stat_fd(&fd).map_err(SumError::Open)?;
-        let reach = match facts.kind {
-            FileKind::Directory => return Err(SumError::Directory),
-            FileKind::Fifo
-                if matches!(task.source, Source::Named(_) | Source::Beneath(..) | Source::Within(..)) =>
-            {
-                return Err(SumError::NotRegular);
-            }
+        let (input, start) = open_input(&task.source, stop)?;
+        let reach = match &input {
             _ if matches!(task.source, Source::StdinAgain) => SourceRange::Spent,
-            FileKind::Regular if facts.size > 0 => SourceRange::Range(range_of(task, start, facts.size)),
+            Input::File(file) if file.opened().size > 0 => {
+                SourceRange::Range(range_of(task, start, file.opened().size))
+            }
             _ => {
                 let most = task.length.map_or(u64::MAX, |length| length.0);
                 SourceRange::Stream { skip: task.offset.0, most }
             }
         };
-        let before = (facts.kind == FileKind::Regular).then_some(facts);
-        let seekable = matches!(reach, SourceRange::Range(_));
-        let mut opened = Opened {
-            fd,
-            before,
-            reach,
-            direct: None,
-            drop_behind: settings.drop_behind,
-            pace: settings.pace.clone(),
-        };
-        if settings.direct && seekable {
-            opened.direct = direct::probe_read(&opened.fd).map_err(SumError::Open)?;
-        }
-        if settings.drop_before && opened.direct.is_none() && seekable {
-            cache::drop_range(&opened.fd, ByteRange::between(0, facts.size)).map_err(SumError::Open)?;
-        }
-        if settings.drop_behind && opened.direct.is_none() && seekable {
-            // If the file system ignores the advice, the bytes are the same.
-            let _ = cache::advise_all(&opened.fd, Advice::Sequential);
+        let (drop_behind, pace) = (settings.drop_behind, settings.pace.clone());
+        let mut opened = Opened { input, reach, direct: None, drop_behind, pace };
+        if let (SourceRange::Range(_), Input::File(file)) = (reach, &opened.input) {
+            let all = ByteRange::between(0, file.opened().size);
+            if settings.direct {
+                opened.direct = file.set_direct(true).map_err(SumError::Open)?;
+            }
+            if settings.drop_before && opened.direct.is_none() {
+                file.evict(all, DropRetries::None).map_err(SumError::Open)?;
+            }
+            if settings.drop_behind && opened.direct.is_none() {
+                file.advise(all, Advice::Sequential);
+            }
         }
         Ok(opened)
     }
 
+    /// Returns the metadata of a regular file before its first byte was read.
+    fn before(&self) -> Option<&Stat> {
+        Some(self.input.opened()).filter(|opened| opened.kind == FileKind::Regular)
+    }
+
     /// Returns the metadata before the first byte was read; `None` for streams.
     pub(super) fn facts(&self) -> Option<Box<Stat>> {
-        self.before.map(Box::new)
+        self.before().map(|before| Box::new(*before))
     }
 
     pub(super) fn reach(&self) -> SourceRange {
@@ -112,33 +92,61 @@ impl Opened {
 
     /// Returns true for a regular file, whose reads do not wait for a writer.
     pub(super) fn is_regular(&self) -> bool {
-        self.before.is_some()
+        self.before().is_some()
     }
 
     /// Returns the size of the file before its first byte was read; 0 if it has no size.
     pub(super) fn size(&self) -> u64 {
-        self.before.map_or(0, |facts| facts.size)
+        self.before().map_or(0, |before| before.size)
     }
 
-    /// Reads the file from offset `at` until `buffer` is full or the file ends.
-    pub(super) fn read_at(&self, at: u64, buffer: &mut [u8]) -> Result<usize, SumError> {
-        let failed = |source| SumError::Read { at: ByteOffset(at), source };
-        self.keep_pace(buffer.len());
-        let Some(alignment) = self.direct else {
-            let read = transfer::read_at(&self.fd, at, buffer).map_err(failed)?;
-            if self.drop_behind {
-                let range = ByteRange::between(at, at + read as u64);
-                let _ = cache::advise(&self.fd, range, Advice::DontNeed);
+    /// Passes the bytes to hash to `take`, block by block and in order. Returns their range.
+    ///
+    /// A file may report a larger size than it has (files in sysfs do). Its end is accepted;
+    /// [`Opened::check_unchanged`] decides whether the file changed.
+    pub(super) fn each_block(
+        &self,
+        block: &mut [u8],
+        stop: &AtomicBool,
+        mut take: impl FnMut(&[u8]) -> Result<(), SumError>,
+    ) -> Result<ByteRange, SumError> {
+        match self.reach {
+            SourceRange::Spent => Ok(ByteRange::default()),
+            SourceRange::Range(range) => {
+                match read_blocks(self, range, block, stop, |_, bytes| take(bytes)) {
+                    Ok(()) => Ok(range),
+                    Err(BlockFault::Ended(at, got)) => {
+                        take(&block[..got])?;
+                        Ok(ByteRange::between(range.start.0, at + got as u64))
+                    }
+                    Err(fault) => Err(fault.into()),
+                }
             }
-            return Ok(read);
-        };
-        let block = u64::from(alignment.offset);
-        if at.is_multiple_of(block) && (buffer.len() as u64).is_multiple_of(block) {
-            return direct::read_at(&self.fd, at, buffer, alignment).map_err(failed);
+            SourceRange::Stream { skip, most } => {
+                let last = skip.saturating_add(most);
+                let mut at = 0;
+                while at < last {
+                    let target = if at < skip { skip } else { last };
+                    let want = block.len().min(usize::try_from(target - at).unwrap_or(usize::MAX));
+                    let read = self.input.read_next(at, &mut block[..want], stop);
+                    let read = read.map_err(|source| SumError::Read { at: ByteOffset(at), source })?;
+                    let got = read.ok_or(SumError::Stopped)?;
+                    if got == 0 {
+                        break;
+                    }
+                    if at >= skip {
+                        take(&block[..got])?;
+                    }
+                    at += got as u64;
+                }
+                Ok(ByteRange::between(skip.min(at), at))
+            }
         }
-        // The range starts or ends within a block: read the blocks around it into a separate
-        // buffer.
-        self.read_unaligned(at, buffer, alignment).map_err(failed)
+    }
+
+    /// Fills `buffer` from offset `at`, as far as the file goes.
+    pub(super) fn read(&self, at: u64, buffer: &mut [u8]) -> Result<usize, SumError> {
+        self.read_at(at, buffer).map_err(|source| SumError::Read { at: ByteOffset(at), source })
     }
 
     /// Waits until the rate limit allows `bytes` more bytes.
@@ -152,44 +160,57 @@ impl Opened {
         }
     }
 
-    fn read_unaligned(&self, at: u64, buffer: &mut [u8], alignment: Alignment) -> io::Result<usize> {
-        let block = u64::from(alignment.offset);
-        let start = at / block * block;
-        let skip = (at - start) as usize;
-        let len = (skip + buffer.len()).next_multiple_of(block as usize);
-        let mut wide = haul_sys::buffer::AlignedBuffer::new(len)?;
-        let read = direct::read_at(&self.fd, start, &mut wide, alignment)?;
-        let got = read.saturating_sub(skip).min(buffer.len());
-        buffer[..got].copy_from_slice(&wide[skip..skip + got]);
-        Ok(got)
-    }
-
-    /// Reads from a stream until `buffer` is full or the stream ends. Waits for data until `stop`
-    /// is true.
-    pub(super) fn read_stream(
-        &self,
-        at: u64,
-        buffer: &mut [u8],
-        stop: &AtomicBool,
-    ) -> Result<usize, SumError> {
-        let read = wait::read_stream(&self.fd, buffer, || stop.load(Ordering::Relaxed));
-        let read = read.map_err(|source| SumError::Read { at: ByteOffset(at), source })?;
-        read.ok_or(SumError::Stopped)
-    }
-
     /// Checks that size and times are the same as before the first read.
     ///
     /// # Errors
     /// Returns [`SumError::Changed`] if the file changed, and [`SumError::MayHaveChanged`] if only
     /// the change time moved.
     pub(super) fn check_unchanged(&self) -> Result<(), SumError> {
-        let Some(before) = self.before else { return Ok(()) };
-        let at = ByteOffset(0);
-        let now = stat::stat_fd(&self.fd).map_err(|source| SumError::Read { at, source })?;
-        match now.contents_since(&before) {
-            Contents::Unchanged => Ok(()),
-            Contents::Unknown => Err(SumError::MayHaveChanged),
-            Contents::Changed => Err(SumError::Changed),
+        let Some(before) = self.before() else { return Ok(()) };
+        let now = self.input.stat().map_err(|source| SumError::Read { at: ByteOffset(0), source })?;
+        match Version::of(before).change(&now) {
+            None => Ok(()),
+            Some(Change::Unknown) => Err(SumError::MayHaveChanged),
+            Some(Change::Contents | Change::Replaced) => Err(SumError::Changed),
+        }
+    }
+}
+
+impl ReadAt for Opened {
+    /// Keeps the rate limit, and drops the bytes from the page cache if the job requests it. Reads
+    /// past the cache also a range that starts or ends within a block of the device.
+    fn read_at(&self, at: u64, buffer: &mut [u8]) -> io::Result<usize> {
+        let Input::File(file) = &self.input else { return Err(io::ErrorKind::NotSeekable.into()) };
+        self.keep_pace(buffer.len());
+        let Some(alignment) = self.direct else {
+            let read = file.read_at(at, buffer)?;
+            if self.drop_behind {
+                file.advise(ByteRange::between(at, at + read as u64), Advice::DontNeed);
+            }
+            return Ok(read);
+        };
+        let block = u64::from(alignment.offset);
+        let (start, end) = (at / block * block, at + buffer.len() as u64);
+        if start == at && end.is_multiple_of(block) {
+            return file.read_at(at, buffer);
+        }
+        let skip = (at - start) as usize;
+        let mut wide = PageBuffer::new((skip + buffer.len()).next_multiple_of(block as usize))?;
+        let read = file.read_at(start, &mut wide)?;
+        let got = read.saturating_sub(skip).min(buffer.len());
+        buffer[..got].copy_from_slice(&wide[skip..skip + got]);
+        Ok(got)
+    }
+}
+
+impl From<BlockFault<SumError>> for SumError {
+    /// A file that ends within its range has changed.
+    fn from(fault: BlockFault<SumError>) -> SumError {
+        match fault {
+            BlockFault::Stopped => SumError::Stopped,
+            BlockFault::Read(at, source) => SumError::Read { at: ByteOffset(at), source },
+            BlockFault::Ended(..) => SumError::Changed,
+            BlockFault::Receiver(error) => error,
         }
     }
 }
@@ -202,39 +223,60 @@ fn range_of(task: &Task, start: u64, size: u64) -> ByteRange {
     ByteRange::between(first, end)
 }
 
-/// Opens the source. Returns the descriptor and the start offset of reads, which is above 0 only
-/// for a standard input positioned within a file. Returns `None` if `stop` ended the wait for the
-/// writer of a pipe.
-fn open_fd(source: &Source, stop: &AtomicBool) -> io::Result<Option<(OwnedFd, u64)>> {
-    match source {
-        Source::Beneath(dir, name) => Ok(Some((open_source_at(dir, name.as_c_str(), Follow::No, false)?, 0))),
-        Source::Within(dir, path) => Ok(Some((open_source_beneath(dir, path)?, 0))),
-        Source::Named(path) => Ok(Some((open_source_at(CWD, path.as_os_str(), Follow::Yes, false)?, 0))),
-        Source::Path(path) => {
-            let path = path.as_os_str();
-            let fd = match stat::stat_at(CWD, path, Follow::Yes)?.kind {
-                FileKind::Regular | FileKind::Directory => {
-                    Some(open_source_at(CWD, path, Follow::Yes, false)?)
-                }
-                FileKind::Fifo => {
-                    wait::open_pipe_source_at(CWD, path, Follow::Yes, || stop.load(Ordering::Relaxed))?
-                }
-                _ => Some(open_stream_at(CWD, path, Follow::Yes)?),
-            };
-            Ok(fd.map(|fd| (fd, 0)))
+/// Opens a source, with the offset where reads of a file start.
+fn open_input(source: &Source, stop: &AtomicBool) -> Result<(Input, u64), SumError> {
+    let (opened, start) = match source {
+        Source::Beneath(dir, name) => {
+            let is_dir =
+                || dir.stat_at(name, Follow::No).is_ok_and(|found| found.kind == FileKind::Directory);
+            return Ok((Input::File(regular(dir.source(name, Follow::No), is_dir)?), 0));
         }
+        Source::Within(dir, path) => {
+            let path = within(path)?;
+            let is_dir = || dir.beneath(&path, Follow::Yes).is_ok();
+            return Ok((Input::File(regular(dir.source_beneath(&path), is_dir)?), 0));
+        }
+        Source::Path(path) => (Input::open(path, true, stop), 0),
+        Source::Named(path) => (Input::open(path, false, stop), 0),
         Source::Stdin | Source::StdinAgain => {
-            let mut file = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-            let start = file.stream_position().unwrap_or(0);
-            if file.metadata().is_ok_and(|facts| facts.is_file() && facts.len() > 0)
-                && matches!(source, Source::Stdin)
-            {
-                // Processes that share the descriptor find it at the end, as after any other
-                // reader.
-                let end = file.metadata()?.len();
-                file.seek(SeekFrom::Start(end.max(start)))?;
-            }
-            Ok(Some((file.into(), start)))
+            let opened = Input::stdin(matches!(source, Source::StdinAgain));
+            let (input, start) = opened.map_err(refused)?;
+            (Ok(Some(input)), start)
         }
+    };
+    let is_named = matches!(source, Source::Named(_));
+    match opened {
+        // A socket, or a device without a driver.
+        Err(error) if is_named && error.raw_os_error() == Some(ENXIO) => Err(SumError::NotRegular),
+        Ok(Some(input)) if is_named && input.opened().kind == FileKind::Fifo => Err(SumError::NotRegular),
+        opened => Ok((opened.map_err(refused)?.ok_or(SumError::Stopped)?, start)),
     }
+}
+
+/// Returns the reason why an input cannot be opened.
+fn refused(error: io::Error) -> SumError {
+    if error.kind() == io::ErrorKind::IsADirectory { SumError::Directory } else { SumError::Open(error) }
+}
+
+/// Returns a file that was opened in a directory, or the reason why it is none.
+fn regular(
+    opened: io::Result<Arc<dyn SourceFile>>,
+    is_directory: impl Fn() -> bool,
+) -> Result<Arc<dyn SourceFile>, SumError> {
+    opened.map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput if is_directory() => SumError::Directory,
+        io::ErrorKind::InvalidInput => SumError::NotRegular,
+        io::ErrorKind::CrossesDevices => SumError::LeadsOut,
+        _ if error.raw_os_error() == Some(ENXIO) => SumError::NotRegular,
+        _ => SumError::Open(error),
+    })
+}
+
+/// Returns a path that another party names beneath a directory.
+fn within(path: &OsStr) -> Result<RelPath, SumError> {
+    RelPath::clean(path.as_bytes()).map_err(|fault| match fault {
+        PathError::Climbs | PathError::Absolute => SumError::LeadsOut,
+        PathError::Empty => SumError::Open(io::ErrorKind::NotFound.into()),
+        fault => SumError::Open(io::Error::new(io::ErrorKind::InvalidFilename, fault)),
+    })
 }

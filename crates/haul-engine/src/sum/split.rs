@@ -6,6 +6,7 @@ use super::order::{SumError, Sums};
 use super::serial::{leaves_of, no_digest};
 use super::settings::{Form, LEAVES_PER_PIECE_MAX, Recipe, Sample};
 use super::source::{Opened, SourceRange};
+use crate::pipeline::read_blocks;
 use crate::waybill::{LeafStore, LeafSums, LeafWriter, ObjectLeaves};
 use haul_digest::tree::TreeShape;
 use haul_digest::{Digest, FileDigest, ObjectSums};
@@ -230,7 +231,9 @@ impl Split {
         let whole = object.range.len() == self.range.len();
         let mut hasher = self.digests.object(object, whole);
         let mut leaves = self.leaves.as_ref().map(LeafWriter::new);
-        self.read(object.range, hands.block()?, |bytes| {
+        let start = self.range.start.0;
+        let range = ByteRange::between(start + object.range.start.0, start + object.range.end.0);
+        read_blocks(&self.opened, range, hands.block()?, turn.stop, |_, bytes| {
             hasher.update(bytes);
             if let Some(leaves) = &mut leaves {
                 hasher.take_leaves().for_each(|leaf| leaves.push(leaf));
@@ -242,26 +245,9 @@ impl Split {
         Ok(PieceResult::Hashed(sums, leaves))
     }
 
-    /// Reads a range block by block; offsets count from the first byte of the hashed range.
-    fn read(
-        &self,
-        range: ByteRange,
-        buffer: &mut [u8],
-        mut take: impl FnMut(&[u8]) -> Result<(), SumError>,
-    ) -> Result<(), SumError> {
-        let mut at = range.start.0;
-        while at < range.end.0 {
-            let want = buffer.len().min(usize::try_from(range.end.0 - at).unwrap_or(usize::MAX));
-            self.fill(at, &mut buffer[..want])?;
-            take(&buffer[..want])?;
-            at += want as u64;
-        }
-        Ok(())
-    }
-
     /// Fills the buffer from an offset in the hashed range. A file that ends before has changed.
     fn fill(&self, at: u64, buffer: &mut [u8]) -> Result<(), SumError> {
-        let got = self.opened.read_at(self.range.start.0 + at, buffer)?;
+        let got = self.opened.read(self.range.start.0 + at, buffer)?;
         if got == buffer.len() { Ok(()) } else { Err(SumError::Changed) }
     }
 

@@ -2,9 +2,10 @@
 
 use super::order::{Order, Orders, Source, SumError, Task, Work};
 use super::settings::Recipe;
-use crate::descent::{Descent, LastDescriptor, Step};
+use crate::descent::{Descent, Step};
 use haul_model::{ByteLen, ByteOffset};
-use haul_storage::{FileKind, Follow, local};
+use haul_storage::local::LocalStorage;
+use haul_storage::{FileKind, Follow, Storage};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -55,9 +56,10 @@ pub struct Walk<P> {
     operands: P,
     recipe: Arc<Recipe>,
     recurse: bool,
+    /// Storage of the directories among the operands.
+    storage: Box<dyn Storage>,
     /// Directories that are being read.
     descent: Descent,
-    descriptor: LastDescriptor,
     /// Range to hash of each file below them.
     range: (ByteOffset, Option<ByteLen>),
     stdin_taken: bool,
@@ -69,8 +71,13 @@ impl<P: Operands> Walk<P> {
     /// regular are skipped, too.
     pub fn new(operands: P, recipe: Arc<Recipe>, recurse: bool) -> Walk<P> {
         let range = (ByteOffset(0), None);
-        let (descent, descriptor) = <(Descent, LastDescriptor)>::default();
-        Walk { operands, recipe, recurse, descent, descriptor, range, stdin_taken: false }
+        let (storage, descent) = (Box::new(LocalStorage), Descent::default());
+        Walk { operands, recipe, recurse, storage, descent, range, stdin_taken: false }
+    }
+
+    /// Sets the storage of the directories among the operands.
+    pub fn on(self, storage: impl Storage + 'static) -> Walk<P> {
+        Walk { storage: Box::new(storage), ..self }
     }
 
     fn file(
@@ -84,7 +91,7 @@ impl<P: Operands> Walk<P> {
             if std::mem::replace(&mut self.stdin_taken, true) { Source::StdinAgain } else { Source::Stdin }
         } else {
             if self.recurse
-                && let Ok(dir) = local::open(Path::new(&path), Follow::Yes)
+                && let Ok(dir) = self.storage.open(Path::new(&path), Follow::Yes)
             {
                 return self.descent.begin(dir, &path).err().map(|error| failed(path, error));
             }
@@ -97,11 +104,7 @@ impl<P: Operands> Walk<P> {
     fn step(&mut self) -> Option<Order<WalkTag>> {
         match self.descent.step() {
             Step::Entry(directory, name, path, FileKind::Regular) => {
-                let name = name.as_c_str().to_owned();
-                Some(match self.descriptor.of(&directory) {
-                    Ok(directory) => self.order(Source::Beneath(directory, name), path),
-                    Err(error) => failed(path, error),
-                })
+                Some(self.order(Source::Beneath(directory, name), path))
             }
             Step::Failed(path, error) => Some(failed(path, error)),
             Step::Entry(..) | Step::Entered(..) | Step::Left(_) | Step::Nothing => None,

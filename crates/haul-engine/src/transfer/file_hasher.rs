@@ -109,7 +109,7 @@ impl<'a> FileHasher<'a> {
         read.map_err(|fault| match fault {
             BlockFault::Stopped => Why::Stopped.into(),
             BlockFault::Read(at, error) => reason(&format!("cannot re-read at byte {at}"), &error),
-            BlockFault::Ended => Reason::new(Why::Changed, "it became shorter"),
+            BlockFault::Ended(..) => Reason::new(Why::Changed, "it became shorter"),
             BlockFault::Receiver(never) => match never {},
         })
     }

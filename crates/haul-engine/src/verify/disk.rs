@@ -13,9 +13,7 @@ use super::judge::Expected;
 use crate::sum::{Order, Orders, Settings, Source, Task, WINDOW, Window, Work};
 use haul_log::waybill::Kind;
 use haul_plan::Pace;
-use haul_sys::Follow;
-use haul_sys::open::open_source_at;
-use haul_sys::place::{Place, place_of};
+use haul_storage::{Follow, Place};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -114,8 +112,8 @@ impl<O: Orders<Ticket = Expected>> ByPlace<O> {
         }
         let Source::Beneath(dir, name) = &task.source else { return (device, inode) };
         // A file that cannot be opened is reported when it is read.
-        let Ok(file) = open_source_at(dir, name.as_c_str(), Follow::No, false) else { return (device, 0) };
-        match place_of(&file) {
+        let Ok(file) = dir.source(name, Follow::No) else { return (device, 0) };
+        match file.place() {
             Ok(Place::At(place)) => (device, place.0),
             // No data is read, or the data is in the inode, which was read already.
             Ok(Place::Nowhere) => (device, 0),
@@ -179,11 +177,9 @@ mod tests {
     use haul_digest::Algorithm;
     use haul_log::waybill::{Content, Entry, Mark, Moment, RelPath};
     use haul_model::ByteOffset;
-    use haul_sys::stat::stat_fd;
-    use std::ffi::CString;
+    use haul_storage::{Dir, Name, local};
     use std::fs::File;
     use std::io::Write;
-    use std::os::fd::OwnedFd;
     use std::path::Path;
 
     struct Listed(VecDeque<Order<Expected>>);
@@ -197,10 +193,9 @@ mod tests {
     }
 
     /// Creates an order for a file with an assumed size of `size` bytes.
-    fn order(dir: &Arc<OwnedFd>, name: &str, size: u64) -> Order<Expected> {
-        let name_of = CString::new(name).unwrap();
-        let file = open_source_at(dir, name_of.as_c_str(), Follow::No, false).unwrap();
-        let inode = Some(stat_fd(&file).unwrap().identity());
+    fn order(dir: &Arc<dyn Dir>, name: &str, size: u64) -> Order<Expected> {
+        let name_of = Name::new(name).unwrap();
+        let inode = Some(dir.stat_at(&name_of, Follow::No).unwrap().identity());
         let content = Content { size, digests: Vec::new(), way: None, level: None, objects: None };
         let path = RelPath::new(name.as_bytes()).unwrap();
         let entry = Entry { path, kind: Kind::File(content), mode: 0, mtime: Moment::default() };
@@ -220,7 +215,7 @@ mod tests {
     }
 
     /// Creates files, and allocates their blocks, in an order that differs from their names.
-    fn files(dir: &Path, count: u64) -> (Arc<OwnedFd>, Vec<String>) {
+    fn files(dir: &Path, count: u64) -> (Arc<dyn Dir>, Vec<String>) {
         let names: Vec<String> = (0..count).map(|number| format!("{:04}", number * 7 % count)).collect();
         for name in &names {
             let mut file = File::create(dir.join(name)).unwrap();
@@ -229,15 +224,15 @@ mod tests {
         }
         let mut sorted = names;
         sorted.sort();
-        (Arc::new(File::open(dir).unwrap().into()), sorted)
+        (local::open(dir, Follow::Yes).unwrap(), sorted)
     }
 
-    fn place(dir: &Path, name: &str) -> u64 {
-        let file = File::open(dir.join(name)).unwrap();
-        match place_of(&file).unwrap() {
+    fn place(dir: &Arc<dyn Dir>, name: &str) -> u64 {
+        let file = dir.source(&Name::new(name).unwrap(), Follow::No).unwrap();
+        match file.place().unwrap() {
             Place::At(place) => place.0,
             Place::Nowhere => 0,
-            Place::Untold => stat_fd(&file).unwrap().ino,
+            Place::Untold => file.opened().ino,
         }
     }
 
@@ -258,7 +253,7 @@ mod tests {
         let as_they_come = taken(orders(), false);
         assert!(as_they_come.iter().map(|(_, name)| name).eq(&names));
         let by_place = taken(orders(), true);
-        let places: Vec<u64> = by_place.iter().map(|(_, name)| place(home.path(), name)).collect();
+        let places: Vec<u64> = by_place.iter().map(|(_, name)| place(&dir, name)).collect();
         assert!(places.is_sorted(), "{places:?}");
         let mut in_order = InOrder::new();
         let mut told = Vec::new();

@@ -7,18 +7,16 @@
 
 use super::VerifySettings;
 use super::judge::{Verdict, join};
+use super::orders::open_parent;
 use crate::sum::{RangeReader, Settings, Source, SumError};
 use haul_digest::{Algorithm, Digest, Hasher, Joint, LeafHasher, PartPlace};
 use haul_log::waybill::{Content, Entry, Kind, LeafRun, Mark, Objects, Reader, Record};
 use haul_model::{ByteLen, ByteRange, Geometry, LeafSize, Object, limits};
-use haul_sys::Follow;
-use haul_sys::beneath::open_place_beneath;
-use std::ffi::{CString, OsStr};
+use haul_storage::Dir;
+use std::ffi::OsStr;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, BufReader, Seek, SeekFrom};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -72,14 +70,14 @@ impl fmt::Display for WholeObjectReason {
 /// Narrows damage down to leaves.
 pub(super) struct Locator<'a> {
     waybill: &'a OsStr,
-    root: Arc<OwnedFd>,
+    root: Arc<dyn Dir>,
     reading: &'a Settings,
     stop: &'a AtomicBool,
 }
 
 impl<'a> Locator<'a> {
     /// Creates a locator for the files of a waybill below this root.
-    pub(super) fn new(settings: &'a VerifySettings, root: Arc<OwnedFd>, stop: &'a AtomicBool) -> Locator<'a> {
+    pub(super) fn new(settings: &'a VerifySettings, root: Arc<dyn Dir>, stop: &'a AtomicBool) -> Locator<'a> {
         Locator { waybill: &settings.waybill, root, reading: &settings.reading, stop }
     }
 
@@ -141,15 +139,8 @@ impl<'a> Locator<'a> {
     }
 
     fn open(&self, entry: &Entry) -> Result<RangeReader, SumError> {
-        let bytes = entry.path.as_bytes();
-        let (dir, name) = match bytes.iter().rposition(|&byte| byte == b'/') {
-            Some(at) => (&bytes[..at], &bytes[at + 1..]),
-            None => (&bytes[..0], bytes),
-        };
-        let place =
-            open_place_beneath(&self.root, OsStr::from_bytes(dir), Follow::Yes).map_err(SumError::Open)?;
-        let name = CString::new(name).map_err(|error| SumError::Open(error.into()))?;
-        RangeReader::open(Source::Beneath(Arc::new(place), name), self.reading, self.stop)
+        let (dir, name) = open_parent(&self.root, &entry.path).map_err(SumError::Open)?;
+        RangeReader::open(Source::Beneath(dir, name), self.reading, self.stop)
     }
 
     /// Reads the lines of the entry, and the bytes that the lines of damaged objects cover.

@@ -15,6 +15,8 @@
 
 mod disk;
 mod extraneous;
+#[cfg(test)]
+mod faulty_storage;
 mod index;
 mod judge;
 mod locate;
@@ -38,13 +40,14 @@ use crate::sum::{self, Counters, Settings};
 use disk::{ByPlace, InOrder};
 use haul_digest::Digest;
 use haul_log::waybill::{Entry, Kind, ReadError, Reader, Record};
-use haul_sys::beneath;
+use haul_storage::{Dir, Follow, local};
 use index::Index;
 use orders::Waybill;
 use resume::EntryResult;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use thiserror::Error;
@@ -172,9 +175,19 @@ pub(crate) fn verify_and_keep(
     counters: &Counters,
     stop: &AtomicBool,
 ) -> Result<(VerifyTotals, Option<Log>), VerifyError> {
-    let root = beneath::open_root(&settings.root)
+    let root = local::open(Path::new(&settings.root), Follow::Yes)
         .map_err(|source| VerifyError::Root(settings.root.clone(), source))?;
-    let root = Arc::new(root);
+    verify_beneath(&root, settings, report, counters, stop)
+}
+
+/// Same as [`verify_and_keep`], for an open root.
+fn verify_beneath(
+    root: &Arc<dyn Dir>,
+    settings: &VerifySettings,
+    report: &mut dyn VerifyObserver,
+    counters: &Counters,
+    stop: &AtomicBool,
+) -> Result<(VerifyTotals, Option<Log>), VerifyError> {
     let refused = |source| VerifyError::Refused { path: settings.waybill.clone(), source };
     let stamped = Stamped::now();
     let mut totals = VerifyTotals::default();
@@ -203,8 +216,8 @@ pub(crate) fn verify_and_keep(
         let earlier = log.as_ref().map(Log::earlier).transpose();
         let earlier = earlier.map_err(|source| VerifyError::State(state_name(settings), source))?;
         let reader = read(&settings.waybill).map_err(refused)?;
-        let orders = Waybill::new(reader, Arc::clone(&root), sample, index.clone(), share, earlier);
-        let locator = settings.locate.then(|| locate::Locator::new(settings, Arc::clone(&root), stop));
+        let orders = Waybill::new(reader, Arc::clone(root), sample, index.clone(), share, earlier);
+        let locator = settings.locate.then(|| locate::Locator::new(settings, Arc::clone(root), stop));
         let mut in_order = InOrder::new();
         let orders = ByPlace::new(orders, &settings.reading);
         let keeps = log.is_some();
@@ -243,9 +256,8 @@ pub(crate) fn verify_and_keep(
                 totals.count(&verdict);
                 report.judged(&verdict);
             };
-            let (root, index, receipt) = (&*root, &*index, &receipt);
-            let extraneous =
-                extraneous::ExtraneousWalk { root, index, receipt, stop, tell, open: Vec::new() };
+            let (index, receipt) = (&*index, &receipt);
+            let extraneous = extraneous::ExtraneousWalk { root, index, receipt, stop, tell };
             extraneous.find().map_err(|source| VerifyError::List(settings.root.clone(), source))?;
         }
     }

@@ -8,15 +8,9 @@ use crate::sum::{Form, Order, Orders, Recipe, Sample, Source, Task, Work};
 use haul_digest::{Algorithm, ObjectTable};
 use haul_log::waybill::{Content, Entry, Kind, Mark, Reader, Record, RelPath, Special};
 use haul_model::{ByteOffset, ObjectIndex};
-use haul_sys::beneath::open_place_beneath;
-use haul_sys::open::read_link_at;
-use haul_sys::stat::stat_at;
-use haul_sys::{FileKind, Follow, Stat, filesystem};
+use haul_storage::{Dir, FileKind, Follow, Name, Stat};
 use std::collections::VecDeque;
-use std::ffi::{CString, OsStr};
 use std::io::{self, BufRead};
-use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 
 /// Maximum number of directories kept open. A waybill that several workers wrote alternates between
@@ -26,7 +20,7 @@ const PLACES_KEPT: usize = 16;
 /// Orders for the entries of a waybill.
 pub(super) struct Waybill<R> {
     reader: Reader<R>,
-    root: Arc<OwnedFd>,
+    root: Arc<dyn Dir>,
     sample: Option<(f64, u64)>,
     index: Option<Arc<Index>>,
     section: u32,
@@ -38,8 +32,8 @@ pub(super) struct Waybill<R> {
     /// Record that was read after an entry and belongs to the next one, with the position of its
     /// line.
     ahead: Option<(Record, Mark)>,
-    /// Recently used directories by path, the most recent last.
-    places: VecDeque<(Vec<u8>, Arc<OwnedFd>)>,
+    /// Recently used directories by path, the most recent first.
+    places: VecDeque<(RelPath, Arc<dyn Dir>)>,
 }
 
 impl<R: BufRead + Send> Waybill<R> {
@@ -48,7 +42,7 @@ impl<R: BufRead + Send> Waybill<R> {
     /// since are not read.
     pub(super) fn new(
         reader: Reader<R>,
-        root: Arc<OwnedFd>,
+        root: Arc<dyn Dir>,
         sample: Option<(f64, u64)>,
         index: Option<Arc<Index>>,
         share: u64,
@@ -104,7 +98,7 @@ impl<R: BufRead + Send> Waybill<R> {
 
     /// Returns the task for an entry, or the verdict if it is known without reading.
     fn work(&mut self, expected: &mut Expected) -> Result<Task, VerdictKind> {
-        let (place, name, stat) = self.resolve(&expected.entry.path)?;
+        let (dir, name, stat) = self.resolve(&expected.entry.path)?;
         expected.inode = Some(stat.identity());
         let kind_differs = VerdictKind::Modified(Change::Kind);
         let intact = Err(VerdictKind::Intact { touched: false });
@@ -112,7 +106,8 @@ impl<R: BufRead + Send> Waybill<R> {
         match &expected.entry.kind {
             Kind::File(content) => {
                 is(FileKind::Regular)?;
-                if stat.size != content.size && filesystem::is_length_certain(&place, stat.size) {
+                let lengths = dir.device().capabilities.lengths;
+                if stat.size != content.size && lengths.is_certain(stat.size) {
                     return Err(VerdictKind::Modified(Change::Size { was: content.size, is: stat.size }));
                 }
                 let recipe = recipe(expected, self.sample)?;
@@ -121,7 +116,7 @@ impl<R: BufRead + Send> Waybill<R> {
                 if before.is_some_and(|before| before.knows(self.share, expected.number, path, &stat)) {
                     return Err(VerdictKind::Before);
                 }
-                let source = Source::Beneath(place, name);
+                let source = Source::Beneath(dir, name);
                 Ok(Task { source, recipe: Arc::new(recipe), offset: ByteOffset(0), length: None })
             }
             Kind::Same { first } => {
@@ -137,8 +132,12 @@ impl<R: BufRead + Send> Waybill<R> {
             Kind::Directory => is(FileKind::Directory).and(intact),
             Kind::Link { target } => {
                 is(FileKind::Symlink)?;
-                let found = read_link_at(&place, name.as_c_str()).map_err(|error| unopened(&error))?;
-                if found.as_bytes() == target { intact } else { Err(VerdictKind::Modified(Change::Target)) }
+                let found = dir.hold(&name).and_then(|link| link.read_link());
+                if found.map_err(|error| unopened(&error))? == *target {
+                    intact
+                } else {
+                    Err(VerdictKind::Modified(Change::Target))
+                }
             }
             Kind::Special(special) => {
                 let (kind, device) = match special {
@@ -156,33 +155,46 @@ impl<R: BufRead + Send> Waybill<R> {
 
     /// Resolves a path without leaving the root. Returns its directory, its name there, and the
     /// metadata of the existing file.
-    fn resolve(&mut self, path: &RelPath) -> Result<(Arc<OwnedFd>, CString, Stat), VerdictKind> {
-        let bytes = path.as_bytes();
-        let (dir, name) = match bytes.iter().rposition(|&byte| byte == b'/') {
-            Some(at) => (&bytes[..at], &bytes[at + 1..]),
-            None => (&bytes[..0], bytes),
+    fn resolve(&mut self, path: &RelPath) -> Result<(Arc<dyn Dir>, Name, Stat), VerdictKind> {
+        let (dir, name) = dir_and_name(path).map_err(|error| unopened(&error))?;
+        let dir = match dir {
+            Some(dir) => self.place(dir),
+            None => Ok(Arc::clone(&self.root)),
         };
-        let failed = |error: io::Error| unopened(&error);
-        let name = CString::new(name).map_err(|error| unopened(&error.into()))?;
-        let place = self.place(dir).map_err(failed)?;
-        let stat = stat_at(&place, name.as_c_str(), Follow::No).map_err(failed)?;
-        Ok((place, name, stat))
+        let found = dir.and_then(|dir| Ok((dir.stat_at(&name, Follow::No)?, dir)));
+        found.map(|(stat, dir)| (dir, name, stat)).map_err(|error| unopened(&error))
     }
 
-    fn place(&mut self, dir: &[u8]) -> io::Result<Arc<OwnedFd>> {
-        if let Some(at) = self.places.iter().position(|(known, _)| known == dir) {
-            let found = self.places.remove(at);
-            self.places.extend(found);
-        } else {
-            let opened = open_place_beneath(&self.root, OsStr::from_bytes(dir), Follow::Yes)?;
-            if self.places.len() == PLACES_KEPT {
-                self.places.pop_front();
-            }
-            self.places.push_back((dir.to_vec(), Arc::new(opened)));
-        }
-        let (_, place) = &self.places[self.places.len() - 1];
-        Ok(Arc::clone(place))
+    fn place(&mut self, path: RelPath) -> io::Result<Arc<dyn Dir>> {
+        let known = self.places.iter().position(|(known, _)| *known == path);
+        let found = match known.and_then(|at| self.places.remove(at)) {
+            Some((_, found)) => found,
+            None => self.root.beneath(&path, Follow::Yes)?,
+        };
+        self.places.truncate(PLACES_KEPT - 1);
+        self.places.push_front((path, Arc::clone(&found)));
+        Ok(found)
     }
+}
+
+/// Opens the directory of a path beneath a root, without leaving the root. Returns it with the last
+/// component.
+///
+/// # Errors
+/// Returns the errors of [`Dir::beneath`].
+pub(super) fn open_parent(root: &Arc<dyn Dir>, path: &RelPath) -> io::Result<(Arc<dyn Dir>, Name)> {
+    let (dir, name) = dir_and_name(path)?;
+    let dir = dir.map_or_else(|| Ok(Arc::clone(root)), |dir| root.beneath(&dir, Follow::Yes))?;
+    Ok((dir, name))
+}
+
+/// Splits a path into its directory, if it has one, and its last component.
+fn dir_and_name(path: &RelPath) -> io::Result<(Option<RelPath>, Name)> {
+    let bytes = path.as_bytes();
+    let slash = bytes.iter().rposition(|&byte| byte == b'/');
+    let dir = slash.map(|at| RelPath::new(&bytes[..at])).transpose().map_err(io::Error::other)?;
+    let name = Name::new(&bytes[slash.map_or(0, |at| at + 1)..]);
+    Ok((dir, name.ok_or(io::ErrorKind::InvalidFilename)?))
 }
 
 /// Returns the recipe for a file: digests of its objects, or the best of the recorded digests.

@@ -17,8 +17,8 @@
 use super::{VerdictKind, VerifyObserver};
 use crate::log::{DeferredRecord, EarlierStamps, STATE, Stamp, StampFile};
 use haul_digest::{Algorithm, digest};
+use haul_storage::Stat;
 use haul_storage::{Durability, Replacement, Writers, replace_path};
-use haul_sys::Stat;
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::{self, File};

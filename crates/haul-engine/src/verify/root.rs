@@ -1,14 +1,13 @@
 //! ROOT of a waybill: the directory that its names are relative to.
 
+use super::orders::open_parent;
 use super::read;
 use haul_log::waybill::{ReadError, Record, RelPath};
-use haul_sys::Follow;
-use haul_sys::beneath::{open_place_beneath, open_root};
-use haul_sys::stat::stat_at;
-use std::ffi::{CString, OsStr, OsString};
-use std::os::fd::OwnedFd;
+use haul_storage::{Dir, Follow, local};
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
+use std::sync::Arc;
 use thiserror::Error;
 
 /// Reason why the waybill does not determine ROOT.
@@ -54,7 +53,7 @@ pub fn resolve_root(waybill: &OsStr, typed: &OsStr) -> OsString {
 fn refers_to_parent(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
     let whole = std::fs::canonicalize(typed).ok()?;
     let (parent, component) = (whole.parent()?, whole.file_name()?);
-    let root = open_root(typed).ok()?;
+    let root = local::open(Path::new(typed), Follow::Yes).ok()?;
     if component_of(waybill, Some(&root))? != component.as_bytes() {
         return None;
     }
@@ -64,7 +63,7 @@ fn refers_to_parent(waybill: &OsStr, typed: &OsStr) -> Option<OsString> {
 /// Returns the first component of all names of a waybill, for which a directory can stand. Returns
 /// `None` if the names have different ones, if the waybill is damaged and does not show all names,
 /// or if one of them exists beneath `root`.
-pub(crate) fn component_of(waybill: &OsStr, root: Option<&OwnedFd>) -> Option<Vec<u8>> {
+pub(crate) fn component_of(waybill: &OsStr, root: Option<&Arc<dyn Dir>>) -> Option<Vec<u8>> {
     let mut component = None;
     for record in read(waybill).ok()? {
         let Record::Entry(entry) = record.ok()? else { continue };
@@ -87,11 +86,6 @@ fn relative_parent(typed: &OsStr) -> Option<OsString> {
     Some(if parent.is_empty() { ".".into() } else { parent.to_owned() })
 }
 
-fn exists(root: &OwnedFd, path: &RelPath) -> bool {
-    let bytes = path.as_bytes();
-    let at = bytes.iter().rposition(|&byte| byte == b'/');
-    let (dir, name) = at.map_or((&bytes[..0], bytes), |at| (&bytes[..at], &bytes[at + 1..]));
-    let Ok(name) = CString::new(name) else { return false };
-    open_place_beneath(root, OsStr::from_bytes(dir), Follow::Yes)
-        .is_ok_and(|place| stat_at(&place, name.as_c_str(), Follow::No).is_ok())
+fn exists(root: &Arc<dyn Dir>, path: &RelPath) -> bool {
+    open_parent(root, path).is_ok_and(|(dir, name)| dir.stat_at(&name, Follow::No).is_ok())
 }

@@ -10,9 +10,7 @@ use haul_digest::{Algorithm, ObjectTable};
 use haul_log::stored::Stored;
 use haul_log::waybill::{Content, Entry, Kind, Mark, Moment, Objects, RelPath};
 use haul_model::{ByteOffset, ObjectIndex};
-use haul_sys::open::open_source_at;
-use haul_sys::stat::stat_fd;
-use haul_sys::{CWD, FileKind, Follow};
+use haul_storage::Follow;
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -129,20 +127,13 @@ impl StoredFiles {
     /// Looks up the digests stored with a file. Returns the recipe, or the verdict if it is known
     /// without reading.
     fn expect(&self, expected: &mut Expected, source: &Source) -> Result<sum::Recipe, VerdictKind> {
-        let failed = |error: io::Error| super::judge::unopened(&error);
-        let file = match source {
-            Source::Beneath(dir, name) => open_source_at(dir, name.as_c_str(), Follow::No, false),
-            Source::Path(path) | Source::Named(path) => {
-                open_source_at(CWD, path.as_os_str(), Follow::Yes, false)
-            }
-            Source::Within(..) | Source::Stdin | Source::StdinAgain => return Err(VerdictKind::NoDigest),
+        let Source::Beneath(dir, name) = source else { return Err(VerdictKind::NoDigest) };
+        let file = match dir.source(name, Follow::No) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(VerdictKind::NoDigest),
+            opened => opened.map_err(|error| super::judge::unopened(&error))?,
         };
-        let file = file.map_err(failed)?;
-        let facts = stat_fd(&file).map_err(failed)?;
-        if facts.kind != FileKind::Regular {
-            return Err(VerdictKind::NoDigest);
-        }
-        let found = self.finder.find(&file, &facts, &expected.entry.path);
+        let facts = file.opened();
+        let found = self.finder.find(&*file, facts, &expected.entry.path);
         let found = found.map_err(|error| VerdictKind::Unreadable(error.to_string()))?;
         let stored = found.ok_or(VerdictKind::NoDigest)?;
         if stored.size != facts.size {

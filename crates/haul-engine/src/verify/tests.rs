@@ -15,13 +15,13 @@ use std::fs::{self, FileTimes};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-const OBJECT: u64 = 64 << 10;
+pub(super) const OBJECT: u64 = 64 << 10;
 
-fn object() -> ObjectSize {
+pub(super) fn object() -> ObjectSize {
     ObjectSize::new(OBJECT).unwrap()
 }
 
-fn leaf(bytes: u64) -> LeafSize {
+pub(super) fn leaf(bytes: u64) -> LeafSize {
     LeafSize::new(bytes, object()).unwrap()
 }
 
@@ -49,7 +49,7 @@ fn keep(root: &Path, waybill: &Path, leaf: Option<LeafSize>, others: &[Algorithm
 }
 
 /// Writes a waybill of one file `f` whose objects and leaves have digests of any algorithm.
-fn keep_by(algorithm: Algorithm, bytes: &[u8], leaf: LeafSize, mtime: Moment, waybill: &Path) {
+pub(super) fn keep_by(algorithm: Algorithm, bytes: &[u8], leaf: LeafSize, mtime: Moment, waybill: &Path) {
     let part = |range: ByteRange, whole| {
         let bytes = &bytes[range.start.0 as usize..range.end.0 as usize];
         if !algorithm.digests_join() {
@@ -85,9 +85,9 @@ fn keep_by(algorithm: Algorithm, bytes: &[u8], leaf: LeafSize, mtime: Moment, wa
 }
 
 #[derive(Default)]
-struct RecordingObserver {
-    verdicts: Vec<Verdict>,
-    flaws: Vec<String>,
+pub(super) struct RecordingObserver {
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) flaws: Vec<String>,
 }
 
 impl VerifyObserver for RecordingObserver {
@@ -122,7 +122,7 @@ fn verified_as(settings: &VerifySettings) -> (RecordingObserver, Counters) {
 }
 
 /// Returns settings that verify every object.
-fn all_of(waybill: &Path, root: &Path) -> VerifySettings {
+pub(super) fn all_of(waybill: &Path, root: &Path) -> VerifySettings {
     VerifySettings {
         waybill: waybill.as_os_str().to_owned(),
         root: root.as_os_str().to_owned(),

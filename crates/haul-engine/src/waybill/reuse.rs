@@ -2,9 +2,9 @@
 
 use super::{EarlierDigests, Root};
 use crate::sum::{Order, Orders, Source, Sums, WalkTag, Work};
+use haul_storage::{FileKind, Follow, Stat};
 use haul_sys::dir::CWD;
 use haul_sys::stat::stat_at;
-use haul_sys::{FileKind, Follow, Stat};
 use std::ffi::OsStr;
 use std::io;
 
@@ -59,7 +59,7 @@ impl<O: Orders<Ticket = WalkTag>> Orders for ReusingOrders<O> {
 fn look(source: &Source) -> io::Result<Option<Stat>> {
     match source {
         Source::Path(path) | Source::Named(path) => stat_at(CWD, path.as_os_str(), Follow::Yes).map(Some),
-        Source::Beneath(dir, name) => stat_at(dir, name.as_c_str(), Follow::No).map(Some),
+        Source::Beneath(dir, name) => dir.stat_at(name, Follow::No).map(Some),
         Source::Within(..) | Source::Stdin | Source::StdinAgain => Ok(None),
     }
 }

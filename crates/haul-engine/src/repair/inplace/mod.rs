@@ -272,7 +272,7 @@ impl ReplacementSource for Replicas<'_> {
             let held = held.map_err(|fault| match fault {
                 BlockFault::Stopped => LeftReason::Stopped,
                 BlockFault::Read(_, error) => LeftReason::io("read the replica")(error),
-                BlockFault::Ended => LeftReason::ReplicaChanged(piece.range),
+                BlockFault::Ended(..) => LeftReason::ReplicaChanged(piece.range),
                 BlockFault::Receiver(why) => why,
             });
             if !held? {

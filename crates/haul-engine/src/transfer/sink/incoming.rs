@@ -396,7 +396,7 @@ impl IncomingFile {
         });
         match read {
             Ok(()) => Ok(Some(is_partial_file)),
-            Err(BlockFault::Read(..) | BlockFault::Ended) => Ok(None),
+            Err(BlockFault::Read(..) | BlockFault::Ended(..)) => Ok(None),
             Err(BlockFault::Stopped) => Err(Why::Stopped.into()),
             Err(BlockFault::Receiver(reason)) => Err(reason),
         }

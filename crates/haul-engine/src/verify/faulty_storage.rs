@@ -1,0 +1,163 @@
+//! Verifications of a tree on a storage in memory, of which each call fails once: no entry is
+//! intact that was not read, and no damage is overlooked.
+
+use super::tests::{OBJECT, RecordingObserver, all_of, keep_by, leaf, object};
+use super::*;
+use haul_digest::{Algorithm, digest};
+use haul_lab::random::noise;
+use haul_log::waybill::{Content, Job, Moment, RelPath, Writer};
+use haul_model::ByteRange;
+use haul_storage::memory::{Call, MemoryStorage};
+use haul_storage::{Create, Metadata, Missing, Name, Node, Times, Timespec};
+
+/// Paths and lengths of the files, in the order of the waybill.
+const FILES: [(&str, u64); 5] = [("a", 0), ("b", 100), ("d/f", 5 * OBJECT + 7), ("d/g", 3), ("z", 70_000)];
+
+/// Path of a file that the waybill does not list.
+const EXTRA: &str = "d/x";
+
+const MTIME: i64 = 1_000_000;
+
+fn name(text: &str) -> Name {
+    Name::new(text).unwrap()
+}
+
+/// Creates a file, and its directory if it is missing.
+fn put(storage: &MemoryStorage, path: &str, bytes: &[u8]) {
+    let (mut dir, mut file) = (storage.root(), path);
+    if let Some((above, name_in_it)) = path.split_once('/') {
+        dir = dir.dir(&name(above), Follow::No, Missing::Create { mode: 0o700 }).unwrap();
+        file = name_in_it;
+    }
+    let sink = dir.sink(&name(file), Create::New { mode: 0o644 }).unwrap();
+    sink.write_at(0, bytes).unwrap();
+    let times = Times { atime: None, mtime: Some(Timespec { sec: MTIME, nsec: 0 }) };
+    sink.finish(bytes.len() as u64, &Metadata { times, ..Metadata::default() }).unwrap();
+}
+
+fn write_waybill(path: &Path) {
+    let mut writer = Writer::new(File::create(path).unwrap(), &Job::default()).unwrap();
+    let mtime = Moment { sec: MTIME, nsec: 0 };
+    let mut entry = |path: &str, mode, kind| {
+        let path = RelPath::new(path.as_bytes()).unwrap();
+        writer.entry(&Entry { path, kind, mode, mtime }).unwrap();
+    };
+    for (path, len) in FILES {
+        let digests = vec![digest(Algorithm::Blake3, &noise(len, len))];
+        let content = Content { size: len, digests, way: None, level: None, objects: None };
+        entry(path, 0o644, Kind::File(content));
+    }
+    entry("d", 0o700, Kind::Directory);
+    entry("link", 0o777, Kind::Link { target: b"b".to_vec() });
+    writer.close().unwrap();
+}
+
+/// Verifies the storage. Returns the verdicts, or the error that ended the verification.
+fn verified(storage: &MemoryStorage, settings: &VerifySettings) -> Result<Vec<Verdict>, VerifyError> {
+    let (mut ear, counters, stop) = (RecordingObserver::default(), Counters::new(), AtomicBool::new(false));
+    verify_beneath(&storage.root(), settings, &mut ear, &counters, &stop)?;
+    assert!(ear.flaws.is_empty());
+    Ok(ear.verdicts)
+}
+
+/// Lets each call fail once, until a verification ends before its fault. Passes the results with a
+/// fault to `check`. Returns the number of faults.
+fn each_fault(
+    storage: impl Fn() -> MemoryStorage,
+    settings: &VerifySettings,
+    check: impl Fn(&str, Result<Vec<Verdict>, VerifyError>),
+) -> usize {
+    let right = verified(&storage(), settings).unwrap();
+    let mut faults = 0;
+    for call in Call::ALL {
+        for nth in 1.. {
+            let storage = storage();
+            let before = storage.count(call);
+            storage.fail(call, nth, 5);
+            let found = verified(&storage, settings);
+            if storage.count(call) - before < nth {
+                assert_eq!(found.unwrap(), right, "without a fault");
+                break;
+            }
+            check(&format!("{call:?} {nth} fails"), found);
+            faults += 1;
+        }
+    }
+    faults
+}
+
+#[test]
+fn entry_is_intact_only_if_its_file_was_read() {
+    let home = tempfile::tempdir().unwrap();
+    let waybill = home.path().join("w");
+    write_waybill(&waybill);
+    for (damaged, workers) in [(None, 1), (Some("d/f"), 1), (Some("b"), 3)] {
+        let storage = || {
+            let storage = MemoryStorage::new(1);
+            for (path, len) in FILES {
+                let mut bytes = noise(len, len);
+                if damaged == Some(path) {
+                    bytes[len as usize / 2] ^= 1;
+                }
+                put(&storage, path, &bytes);
+            }
+            put(&storage, EXTRA, b"extra");
+            storage.root().make(&name("link"), &Node::Link { target: b"b" }).unwrap();
+            storage
+        };
+        let right = |path: &str| match path {
+            EXTRA => VerdictKind::Extra,
+            path if damaged == Some(path) => VerdictKind::Rotted,
+            _ => VerdictKind::Intact { touched: false },
+        };
+        let reading = Settings { object: object(), block_bytes: 16 << 10, ..Settings::for_workers(workers) };
+        let settings = VerifySettings { reading, extra: true, ..all_of(&waybill, Path::new("/")) };
+        let all = verified(&storage(), &settings).unwrap();
+        assert_eq!(all.len(), FILES.len() + 3);
+        assert!(all.iter().all(|verdict| verdict.kind == right(&verdict.path.to_string())), "{all:?}");
+        let faults = each_fault(storage, &settings, |what, found| {
+            let Ok(found) = found else { return };
+            let unread = |verdict: &&Verdict| matches!(&verdict.kind, VerdictKind::Unreadable(why) if why.starts_with("Input/output error"));
+            // An extraneous file that cannot be compared with the waybill is reported.
+            assert!(found == all || found.iter().filter(unread).count() == 1, "{what}: {found:?}");
+            let others = found.iter().filter(|verdict| !unread(verdict));
+            for Verdict { path, kind, .. } in others {
+                assert_eq!(*kind, right(&path.to_string()), "{what}: {path}");
+            }
+            // A directory that cannot be listed can hide the extraneous file, and nothing else.
+            let is_judged = |path: &str| found.iter().any(|verdict| verdict.path.to_string() == path);
+            assert!(FILES.iter().all(|(path, _)| is_judged(path)) && is_judged("link"), "{what}: {found:?}");
+        });
+        assert!(faults > 4 * FILES.len(), "{faults}");
+    }
+}
+
+#[test]
+fn damage_is_located_or_a_reason_is_given() {
+    let home = tempfile::tempdir().unwrap();
+    let waybill = home.path().join("w");
+    let right = noise(3 * OBJECT + 1000, 1);
+    let mtime = Moment { sec: MTIME, nsec: 0 };
+    keep_by(Algorithm::Blake3, &right, leaf(4096), mtime, &waybill);
+    let mut damaged = right;
+    let leaf = ByteRange::between(OBJECT + 8192, OBJECT + 12_288);
+    damaged[leaf.start.0 as usize] ^= 1;
+    let storage = || {
+        let storage = MemoryStorage::new(1);
+        put(&storage, "f", &damaged);
+        storage
+    };
+    let reading = Settings { block_bytes: 16 << 10, ..Settings::for_workers(1) };
+    let settings = VerifySettings { reading, ..all_of(&waybill, Path::new("/")) };
+    let all = verified(&storage(), &settings).unwrap();
+    assert_eq!((&all[0].kind, &all[0].damage[..]), (&VerdictKind::Rotted, &[leaf][..]));
+    let faults = each_fault(storage, &settings, |what, found| {
+        let [Verdict { kind, damage, located, .. }] = &found.unwrap()[..] else { panic!("{what}") };
+        let is_unread = matches!(kind, VerdictKind::Unreadable(_));
+        let object = ByteRange::between(OBJECT, 2 * OBJECT);
+        let is_whole = *damage == [object] && located.as_ref().is_some_and(|found| found.whole.is_some());
+        let is_located = is_whole || *damage == [leaf];
+        assert!(is_unread || (*kind == VerdictKind::Rotted && is_located), "{what}: {kind:?} {damage:?}");
+    });
+    assert!(faults > 10, "{faults}");
+}
