@@ -1,6 +1,5 @@
 //! Layer 4: the jobs: the bytes of copies, sum, verify, repair, and transfers to another host.
 
-mod close_checks;
 mod copied_attributes;
 mod descent;
 mod hybrid;
@@ -9,9 +8,7 @@ mod pipeline;
 mod pool;
 mod readahead;
 mod sealed;
-mod uncached;
 
-pub use close_checks::CloseChecks;
 pub use copied_attributes::is_attribute_copied;
 pub use descent::{Descent, Step};
 pub use open_files::{files_left, workers_within};

@@ -6,36 +6,11 @@
 //! large requests.
 
 use haul_model::ByteRange;
-use haul_sys::cache::{self, Advice};
-use haul_sys::filesystem;
-use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum number of bytes of a file that are requested and not read yet. Even the page cache of a
 /// small machine can spare this amount.
 pub(crate) const BYTES_MAX: u64 = 64 << 20;
-
-/// Returns true if read-ahead may help for a regular file. Holes would become pages of zeros, and a
-/// file system that is not on a local device may have its own read-ahead.
-pub(crate) fn suits(file: impl AsFd, is_sparse: bool) -> bool {
-    !is_sparse && filesystem::is_local(file)
-}
-
-/// Requests read-ahead of a range of a file, unless the range is in memory.
-pub(crate) fn ask(file: impl AsFd, range: ByteRange) {
-    if !is_there(&file, range) {
-        // This only starts the read sooner.
-        let _ = cache::advise(&file, range, Advice::WillNeed);
-    }
-}
-
-/// Returns true if the last page of a range is in memory. A recently read file is thus not
-/// requested again page by page. The first page is unsuitable, because the kernel's read-ahead for
-/// the previous object may have loaded it.
-fn is_there(file: impl AsFd, range: ByteRange) -> bool {
-    let last = ByteRange::between(range.start.0.max(range.end.0 - 1), range.end.0);
-    matches!(cache::residency(file, last), Ok(Some(found)) if found.cached > 0)
-}
 
 /// End of the requested part of a file whose readers do not know in advance which objects they will
 /// get.
@@ -62,7 +37,6 @@ impl ReadaheadCursor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::File;
 
     const OBJECT: u64 = 4 << 20;
 
@@ -98,15 +72,5 @@ mod tests {
         );
         let last = ByteRange::between(0, u64::MAX);
         assert_eq!(ReadaheadCursor::default().next(last, u64::MAX, 1), None, "no length overflows");
-    }
-
-    #[test]
-    fn cached_ranges_are_detected() {
-        let path = std::env::temp_dir().join(format!("haul-readahead-{}", std::process::id()));
-        std::fs::write(&path, [7; 1 << 16]).unwrap();
-        let file = File::open(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
-        assert!(is_there(&file, ByteRange::between(0, 1 << 16)), "what was written just now");
-        assert!(!is_there(&file, ByteRange::between(1 << 20, 2 << 20)), "past the end");
     }
 }

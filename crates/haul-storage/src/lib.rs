@@ -20,7 +20,7 @@ pub use durable_file::{
     Draft, Durability, Replacement, Writers, open_parent, replace_file, replace_path, sync_names,
 };
 pub use failure::FirstFailure;
-pub use haul_sys::cache::Advice;
+pub use haul_sys::cache::{Advice, Residency};
 pub use haul_sys::direct::Alignment;
 pub use haul_sys::filesystem::{Backing, Space};
 pub use haul_sys::metadata::Times;

@@ -13,7 +13,7 @@ use crate::metadata::{Metadata, Part, Unset};
 use crate::name::{Name, Tag};
 use crate::version::{Change, Version};
 use haul_model::{ByteRange, RelPath};
-use haul_sys::cache::Advice;
+use haul_sys::cache::{Advice, Residency};
 use haul_sys::direct::Alignment;
 use haul_sys::filesystem::Space;
 use haul_sys::metadata::Times;
@@ -45,6 +45,9 @@ pub trait Storage: Debug + Send + Sync {
 /// Number of names that `names_behind` of a [`Listing`] reads at once.
 const LISTED_AT_ONCE: usize = 1024;
 
+/// Number of bytes that `read_all` of a [`SourceFile`] reads at once.
+const READ_AT_ONCE: usize = 64 << 10;
+
 /// An inode of any kind that is held: it stays the same when its name leads to another inode.
 pub trait Inode: Any + Debug + Send + Sync {
     /// Returns the metadata of the inode now.
@@ -55,6 +58,14 @@ pub trait Inode: Any + Debug + Send + Sync {
 
     /// Returns the device of the inode.
     fn device(&self) -> &Device;
+
+    /// Makes everything written to the device durable, files and names. A file whose bytes got lost
+    /// before or during this call reports that by [`SinkFile::check`] alone, and only where
+    /// [`Capabilities::syncs_as_a_whole`](crate::Capabilities::syncs_as_a_whole) is true.
+    ///
+    /// # Errors
+    /// Returns the errors of syncfs(2): `EBADF` for an inode that [`Dir::hold`] returned.
+    fn sync_device(&self) -> io::Result<()>;
 
     /// Returns the target of a symbolic link.
     ///
@@ -176,6 +187,26 @@ pub trait Dir: Inode {
     /// # Errors
     /// Returns [`io::ErrorKind::NotFound`] if there is no such entry.
     fn hold(&self, name: &Name) -> io::Result<Arc<dyn Inode>>;
+
+    /// Returns the names of the extended attributes of an entry, as [`Inode::attributes`] does. A
+    /// symbolic link is not followed.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::NotFound`] if there is no such entry, and otherwise the errors of
+    /// [`Inode::attributes`].
+    fn attributes_at(&self, name: &Name) -> io::Result<Vec<CString>> {
+        self.hold(name)?.attributes()
+    }
+
+    /// Returns the value of an extended attribute of an entry, as [`Inode::attribute`] does. A
+    /// symbolic link is not followed.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::NotFound`] if there is no such entry, and otherwise the errors of
+    /// [`Inode::attribute`].
+    fn attribute_at(&self, name: &Name, attribute: &CStr) -> io::Result<Option<Vec<u8>>> {
+        self.hold(name)?.attribute(attribute)
+    }
 
     /// Opens a directory, to resolve names in it and, where this user may, to list it. With
     /// [`Missing::Create`], creates it if there is no such entry.
@@ -312,14 +343,6 @@ pub trait Dir: Inode {
     /// # Errors
     /// Returns the errors of fsync(2).
     fn sync(&self) -> io::Result<()>;
-
-    /// Makes everything written to the device durable, files and names. A file whose bytes got lost
-    /// before or during this call reports that by [`SinkFile::check`] alone, and only where
-    /// [`Capabilities::syncs_as_a_whole`](crate::Capabilities::syncs_as_a_whole) is true.
-    ///
-    /// # Errors
-    /// Returns the errors of syncfs(2).
-    fn sync_device(&self) -> io::Result<()>;
 
     /// Returns the free space of the device.
     ///
@@ -465,6 +488,9 @@ pub trait SourceFile: Inode {
     /// Announces how a range will be read. Has no effect on the bytes, and reports no error.
     fn advise(&self, range: ByteRange, advice: Advice);
 
+    /// Returns the state of a range in the page cache, or `None` if the storage does not report it.
+    fn residency(&self, range: ByteRange) -> Option<Residency>;
+
     /// Writes a range back to the device and drops it from the page cache. Returns the source of
     /// the bytes of a read that follows at once. For the reader of a file that is written, an error
     /// counts as a failed sync of that file.
@@ -480,6 +506,39 @@ pub trait SourceFile: Inode {
     /// # Errors
     /// Returns the errors of fcntl(2).
     fn set_direct(&self, is_on: bool) -> io::Result<Option<Alignment>>;
+}
+
+impl dyn SourceFile {
+    /// Reads the file to its end, whatever length it reports.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::FileTooLarge`] if the file has more than `bytes_max` bytes, and the
+    /// errors of [`SourceFile::read_at`].
+    pub fn read_all(&self, bytes_max: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        loop {
+            let filled = bytes.len();
+            bytes.resize(filled + READ_AT_ONCE, 0);
+            let read = self.read_at(filled as u64, &mut bytes[filled..])?;
+            bytes.truncate(filled + read);
+            if bytes.len() > bytes_max {
+                return Err(io::ErrorKind::FileTooLarge.into());
+            }
+            if read < READ_AT_ONCE {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Returns the ranges of data within `range`, in order. Ends after the first error.
+    pub fn data_ranges(&self, range: ByteRange) -> impl Iterator<Item = io::Result<ByteRange>> {
+        let mut rest = range;
+        std::iter::from_fn(move || {
+            let found = self.next_data(rest);
+            rest.start = if let Ok(Some(data)) = found { data.end } else { rest.end };
+            found.transpose()
+        })
+    }
 }
 
 /// A regular file that is open for writing, by any number of threads.
@@ -557,6 +616,13 @@ pub trait SinkFile: Inode {
         how: Offload,
     ) -> io::Result<Offloaded>;
 
+    /// Starts to write a range to the device, and does not wait. Reports no error, which a later
+    /// sync does.
+    fn start_writeback(&self, range: ByteRange);
+
+    /// Drops the pages of a range that are on the device from the page cache.
+    fn drop_pages(&self, range: ByteRange);
+
     /// Syncs the file, after any other sync of it.
     ///
     /// # Errors
@@ -591,9 +657,15 @@ pub trait SinkFile: Inode {
     /// Returns the errors of fcntl(2).
     fn set_direct(&self, is_on: bool) -> io::Result<Option<Alignment>>;
 
-    /// Ends the writing: sets the length to `len` bytes, lets storage that reports lost bytes when
-    /// a file is closed report them, and sets the metadata, times last. Nothing is written
-    /// afterwards.
+    /// Lets storage that reports lost bytes only when a file is closed report them now. This must
+    /// happen before the times are set, because a late write-back would change them.
+    ///
+    /// # Errors
+    /// Same as [`SinkFile::sync`].
+    fn flush(&self) -> io::Result<()>;
+
+    /// Ends the writing: sets the length to `len` bytes, flushes the file ([`SinkFile::flush`]),
+    /// and sets the metadata, times last. Nothing is written afterwards.
     ///
     /// # Errors
     /// Returns the first part that could not be set; the parts after it are unchanged.
@@ -729,10 +801,12 @@ pub enum Offloaded {
     /// The file has this many bytes of the range, at least one unless the range is empty or begins
     /// at the end of the source; all of them with [`Offload::Share`].
     Done(u64),
-    /// The storage cannot do it for these ranges. The file is unchanged.
-    Unsupported,
-    /// The storage can never do it between these two devices. The file is unchanged.
-    NeverBetween,
+    /// The storage cannot do it for these ranges, with the `errno` of the refusal. The file is
+    /// unchanged.
+    Unsupported(i32),
+    /// The storage can never do it between these two devices, with the `errno` of the refusal. The
+    /// file is unchanged.
+    NeverBetween(i32),
 }
 
 /// Source of the bytes of a read, as reported for the page cache before the read.

@@ -173,6 +173,13 @@ pub fn residency(fd: impl AsFd, range: ByteRange) -> io::Result<Option<Residency
     Ok(Some(found))
 }
 
+/// Returns true if the last page of a range is in memory. The first page is unsuitable for this
+/// check, because the kernel's read-ahead for the bytes before the range may have loaded it.
+pub fn ends_in_memory(fd: impl AsFd, range: ByteRange) -> bool {
+    let last = ByteRange::between(range.start.0.max(range.end.0.saturating_sub(1)), range.end.0);
+    matches!(residency(fd, last), Ok(Some(found)) if found.cached > 0)
+}
+
 /// Returns the size of a memory page in bytes.
 pub fn page_bytes() -> u64 {
     rustix::param::page_size() as u64

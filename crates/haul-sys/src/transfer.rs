@@ -45,31 +45,6 @@ pub fn read_at(fd: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<usiz
     Ok(filled)
 }
 
-/// Reads a file to its end, whatever length it reports.
-///
-/// # Errors
-///
-/// Returns the errors of pread(2): `EAGAIN` if the file waits for data and was opened with
-/// `O_NONBLOCK`. Returns `EFBIG` if the file has more than `most` bytes.
-pub fn read_all(fd: impl AsFd, most: usize) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    loop {
-        let filled = bytes.len();
-        bytes.resize(filled + READ_ALL_BYTES, 0);
-        let got = read_at(&fd, filled as u64, &mut bytes[filled..])?;
-        bytes.truncate(filled + got);
-        if bytes.len() > most {
-            return Err(Errno::FBIG.into());
-        }
-        if got < READ_ALL_BYTES {
-            return Ok(bytes);
-        }
-    }
-}
-
-/// Number of bytes that [`read_all`] reads at a time.
-const READ_ALL_BYTES: usize = 64 << 10;
-
 /// Writes all of `bytes` at `offset`.
 ///
 /// # Errors

@@ -13,8 +13,10 @@ use crate::remote::words::Direction;
 use clap::Parser;
 use haul_engine::copy::quote;
 use haul_engine::transfer::{self, CheckSpace, Filter, SendJob};
+use haul_storage::local::LocalStorage;
 use std::ffi::{OsStr, OsString};
 use std::process::ExitCode;
+use std::sync::Arc;
 
 const NAME: &str = "haul send";
 
@@ -143,6 +145,7 @@ fn start(args: &Args, resolved: ResolvedArgs) -> Result<u8, StartError> {
     };
     let (other, mut directory) = host.reach(&run, &job, vec![directory], &output)?;
     let send = SendJob {
+        storage: Arc::new(LocalStorage),
         sources,
         filter,
         one_file_system: args.one_file_system,

@@ -70,6 +70,16 @@ fn the_decision_for_the_first_range_applies_to_all_ranges() {
     assert_eq!(reported.out, "'a' -> 'z'\n");
 }
 
+/// Regression test: the second range began where the first one had ended.
+#[test]
+fn ranges_of_a_file_have_their_own_bytes_in_a_pipe() {
+    let run = ours(
+        "printf abcdefghijklmnopqrstuvwxyz > letters; mkfifo pipe; cat pipe &
+         printf 'letters pipe 2-5,10-14\\n' | mcp --read-stdin; s=$?; wait; exit $s",
+    );
+    assert_eq!((run.status, run.out.as_str(), run.err.as_str()), (Some(0), "cdeklmn", ""));
+}
+
 #[test]
 fn ranges_of_one_file_do_not_truncate_each_other() {
     let run = ours(

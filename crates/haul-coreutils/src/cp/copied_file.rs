@@ -10,18 +10,16 @@ use super::rules::CopyRules;
 use super::{explain, metadata, receipt_entries};
 use haul_digest::Digest;
 use haul_engine::copy::{
-    CopyError, FileFigures, FileHash, FileJob, Finish, HashLine, JobObserver, Moved, SinkState, Tally,
-    check_source, quote, unfinished,
+    CopyError, CopySink, FileFigures, FileHash, FileJob, Finish, HashLine, JobObserver, Moved, SinkState,
+    Tally, check_source, quote, unfinished,
 };
 use haul_model::{ByteOffset, ByteRange, Level};
-use haul_sys::metadata::set_times_fd;
+use haul_storage::{Inode, SyncWhat};
 use haul_sys::open::{self, RenameMode};
-use haul_sys::sparse::set_len;
-use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{FileKind, Follow, Stat, cache};
+use haul_sys::stat::stat_at;
+use haul_sys::{FileKind, Follow, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -72,8 +70,10 @@ impl Finish for CopiedFile<'_> {
         self.parent.sink_path_of(&self.sink_name)
     }
 
-    fn sink_directory(&self) -> BorrowedFd<'_> {
-        self.parent.sink()
+    fn open_device(&self, file: &FileJob<'_>) -> io::Result<Arc<dyn Inode>> {
+        // This user may lack the permission to read the directory.
+        let own = || Ok(Arc::clone(file.sink.file()?) as Arc<dyn Inode>);
+        self.job.open_device(&self.parent).or_else(|_| own())
     }
 
     fn has_source_name(&self, file: &FileJob<'_>) -> bool {
@@ -118,18 +118,16 @@ impl CopiedFile<'_> {
         if let Some(error) = file.logged.as_ref().and_then(|logged| logged.take_failure()) {
             return Err(error);
         }
-        if file.sink_is_regular {
+        if let CopySink::File(sink) = &file.sink {
             let failed = |source| CopyError::CloseFailed { path: file.sink_path(), source };
-            job.closing.flush(&file.sink, file.sink_dev).map_err(failed)?;
+            sink.flush().map_err(failed)?;
         }
         metadata::settle_file(self, file)?;
-        if !file.sink_is_regular {
-            return Ok(moved);
-        }
+        let CopySink::File(sink) = &file.sink else { return Ok(moved) };
         if context.moving.sync_each {
             let failed =
                 |source| CopyError::Failed { doing: "error syncing", path: file.sink_path(), source };
-            cache::sync_all(&file.sink).map_err(failed)?;
+            sink.sync(SyncWhat::All).map_err(failed)?;
         }
         if let Some(log) = context.log {
             log.sync_alone(&context.observer, file)?;
@@ -151,7 +149,7 @@ impl CopiedFile<'_> {
         if moved.level < Level::Verified {
             Tally::add(&job.tally().files_unverified, 1);
         }
-        if let Some(log) = job.context.log.filter(|_| file.sink_is_regular) {
+        if let Some(log) = job.context.log.filter(|_| file.sink.is_file()) {
             log.finished(&job.context.observer, file, moved.bytes);
         }
         self.tell(file, &moved);
@@ -161,7 +159,7 @@ impl CopiedFile<'_> {
         if let Some(identity) = self.linked {
             for (parent, name) in job.memory.settled(identity) {
                 let sink = parent.sink_path_of(&name);
-                receipt_entries::same(&job.context, &sink, &file.sink_path(), || stat_fd(&file.sink));
+                receipt_entries::same(&job.context, &sink, &file.sink_path(), || file.sink.stat());
             }
         }
     }
@@ -220,10 +218,10 @@ impl CopiedFile<'_> {
         let interrupted = matches!(error, CopyError::Interrupted { .. });
         // Errors are ignored here: a file that cannot be marked or removed is still named in a
         // message. The file is marked even before its removal, because it may have other names.
-        if file.sink_is_regular && !file.is_untouched() {
+        if let Some(sink) = file.sink.file().ok().filter(|_| !file.is_untouched()) {
             // Preallocated space that was not filled is released.
-            let _ = stat_fd(&file.sink).and_then(|now| set_len(&file.sink, now.size));
-            let _ = set_times_fd(&file.sink, unfinished(&file.source_stat));
+            let _ = sink.stat().and_then(|now| sink.set_len(now.size));
+            let _ = sink.set_times(unfinished(&file.source_stat));
         }
         if let (Some(log), Some(logged)) = (job.context.log, &file.logged)
             && logged.has_failed()

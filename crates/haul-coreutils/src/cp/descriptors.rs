@@ -11,8 +11,9 @@
 
 use super::directory::{Directory, DirectoryFacts, DirectorySettle, OperandSettle, SinkEnd};
 use super::place::Place;
-use haul_engine::copy::{CopyError, Refusal};
+use haul_engine::copy::{CopyError, CopySink, CopySource, Refusal};
 use haul_model::limits::{OPEN_DIRECTORIES_MAX, OPEN_FILES_PER_WORKER, OPEN_FILES_RESERVED};
+use haul_storage::local::{sink_descriptor, source_descriptor};
 use haul_sys::dir::{is_same_file, open_dir_at, open_place_at};
 use haul_sys::{Follow, Stat};
 use parking_lot::{Mutex, MutexGuard};
@@ -259,6 +260,24 @@ impl Opened {
     pub(crate) fn source_end(&self) -> SourceEnd {
         SourceEnd(Arc::clone(&self.ends))
     }
+}
+
+/// Returns the descriptor of an open source.
+pub(crate) fn source_fd(source: &CopySource) -> BorrowedFd<'_> {
+    match source {
+        CopySource::File(file) => source_descriptor(&**file),
+        CopySource::Generated(_, stream) | CopySource::Stream(stream) => Some(stream.as_fd()),
+    }
+    .unwrap_or_else(|| unreachable!("cp opens files of the local file system"))
+}
+
+/// Returns the descriptor of an open sink.
+pub(crate) fn sink_fd(sink: &CopySink) -> BorrowedFd<'_> {
+    match sink {
+        CopySink::File(file) => sink_descriptor(&**file),
+        CopySink::Stream(stream) => Some(stream.as_fd()),
+    }
+    .unwrap_or_else(|| unreachable!("cp opens files of the local file system"))
 }
 
 impl Deref for Opened {

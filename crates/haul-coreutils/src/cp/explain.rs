@@ -4,7 +4,7 @@ use haul_engine::copy::{ChosenMethod, FileJob, Holes, Moving, Reflink};
 
 /// Returns the method of a file, or `None` if the file did not come so far.
 pub(super) fn method(file: &FileJob<'_>, moving: &Moving) -> Option<String> {
-    let is_empty = file.sink_is_regular && file.source_stat.size == 0;
+    let is_empty = file.sink.is_file() && file.source_stat.size == 0;
     let chosen = file.details.chosen()?;
     Some(words(chosen, file.details.is_offload_refused(), is_empty, moving))
 }

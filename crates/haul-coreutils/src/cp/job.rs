@@ -1,17 +1,25 @@
 //! State of one copy job, as the rules of cp see it.
 
-use super::descriptors::Descriptors;
+use super::descriptors::{Descriptors, Opened, sink_fd};
 use super::directory::Identity;
 use super::links::Memory;
 use super::operand_walk::OperandWalk;
 use super::rules::CopySettings;
-use haul_engine::CloseChecks;
-use haul_engine::copy::{CopyContext, CopyError, CopyObserver, FileJob, JobObserver, Proof, Refusal, Tally};
-use haul_sys::{Stat, cache, process};
+use haul_engine::copy::{
+    CopyContext, CopyError, CopyObserver, CopySource, FileJob, JobObserver, Proof, Refusal, Tally,
+};
+use haul_storage::Inode;
+use haul_storage::local::{OpenedFiles, Stream};
+use haul_sys::dir::open_dir_at;
+use haul_sys::stat::stat_fd;
+use haul_sys::{FileKind, Follow, Stat, cache, process};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ffi::OsString;
+use std::fs::File;
+use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Result of a job.
@@ -68,8 +76,8 @@ pub(crate) struct Job<'a> {
     pub(crate) descriptors: Descriptors,
     /// Entries found and created so far, as far as the rules need them.
     pub(crate) memory: Memory,
-    /// Knowledge about how the sinks' file systems behave at close.
-    pub(crate) closing: CloseChecks,
+    /// The files that the job opened.
+    pub(crate) opened: OpenedFiles,
     /// Effective user ID: 0 for root.
     pub(crate) user: u32,
     /// True if some metadata could not be preserved and a warning reported it.
@@ -101,7 +109,7 @@ impl<'a> Job<'a> {
             context: CopyContext { moving, log: settings.log.as_deref(), observer, proof, stop },
             descriptors: Descriptors::new(workers, open_files),
             memory,
-            closing: CloseChecks::default(),
+            opened: OpenedFiles::default(),
             user: process::effective_user(),
             is_loose: AtomicBool::new(false),
             is_unsynced: AtomicBool::new(false),
@@ -197,9 +205,32 @@ impl<'a> Job<'a> {
         self.fail(error);
     }
 
+    /// Returns the source of a file for the data path.
+    pub(crate) fn source_end(&self, file: File, opened: Stat) -> CopySource {
+        match opened.kind {
+            FileKind::Regular if opened.size > 0 => CopySource::File(self.opened.source(file, opened)),
+            FileKind::Regular => {
+                let (file, stream) = self.opened.source_and_stream(file, opened);
+                CopySource::Generated(file, stream)
+            }
+            _ => CopySource::Stream(Stream::new(file.into())),
+        }
+    }
+
+    /// Opens the sink of a directory for syncs of its device. The directory is opened again,
+    /// because syncfs(2) rejects a descriptor that only resolves names.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2).
+    pub(crate) fn open_device(&self, parent: &Opened) -> io::Result<Arc<dyn Inode>> {
+        let dir = File::from(open_dir_at(parent.sink(), c".", Follow::No)?);
+        let found = stat_fd(&dir)?;
+        Ok(self.opened.held(dir, found))
+    }
+
     /// Keeps a new file open for the caller, who sets its owner and its mode.
     pub(crate) fn hold_new_file(&self, file: &FileJob<'_>) {
-        match file.sink.try_clone() {
+        match sink_fd(&file.sink).try_clone_to_owned() {
             Ok(sink) => {
                 *self.new_file.lock() = Some(sink);
             }

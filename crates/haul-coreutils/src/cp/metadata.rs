@@ -5,12 +5,12 @@
 //! after everything else.
 
 use super::copied_file::CopiedFile;
-use super::descriptors::{self, Opened};
+use super::descriptors::{self, Opened, sink_fd, source_fd};
 use super::directory::DirectoryFacts;
 use super::job::Job;
 use super::rules::{CopyRules, Make};
 use super::tree_entry::Entry;
-use haul_engine::copy::{CopyError, FileJob, Tally, unfinished};
+use haul_engine::copy::{CopyError, CopySink, FileJob, Tally, unfinished};
 use haul_engine::is_attribute_copied;
 use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrFailure, XattrSide};
 use haul_sys::{FileKind, Follow, Stat, Timespec, filesystem, process, selinux, stat};
@@ -44,9 +44,9 @@ pub(crate) fn settle_file(copied: &CopiedFile<'_>, file: &FileJob<'_>) -> Result
     }
     let writer = MetadataWriter {
         job,
-        source: (Place::file(&file.source), &file.source_stat),
+        source: (Place::File(source_fd(&file.source)), &file.source_stat),
         source_path: &|| file.source_path(),
-        sink: (Place::file(&file.sink), &|| file.sink_path()),
+        sink: (Place::File(sink_fd(&file.sink)), &|| file.sink_path()),
         before: copied.before.as_ref(),
         kind: FileKind::Regular,
     };
@@ -61,8 +61,8 @@ pub(crate) fn settle_file(copied: &CopiedFile<'_>, file: &FileJob<'_>) -> Result
 /// Sets the times of a regular sink. Errors are ignored: without permission, the sink keeps the
 /// time of its last write.
 fn set_part_time(file: &FileJob<'_>, times: Times) {
-    if file.sink_is_regular {
-        let _ = sys::set_times_fd(&file.sink, times);
+    if let CopySink::File(sink) = &file.sink {
+        let _ = sink.set_times(times);
     }
 }
 

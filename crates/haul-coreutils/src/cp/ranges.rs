@@ -2,10 +2,9 @@
 //! others use the sink that it opened, and each starts when the previous one is settled.
 
 use super::directory::Identity;
-use haul_engine::copy::SinkState;
+use haul_engine::copy::{CopySink, CopySource, SinkState};
 use haul_sys::{Follow, Stat};
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -19,14 +18,13 @@ pub(crate) struct Ranges {
 /// Both ends, as the first range opened them.
 #[derive(Debug)]
 pub(crate) struct OpenedEnds {
-    pub(crate) source: OwnedFd,
+    pub(crate) source: CopySource,
     pub(crate) source_stat: Stat,
     pub(crate) follow: Follow,
-    pub(crate) sink: OwnedFd,
+    pub(crate) sink: CopySink,
     pub(crate) sink_identity: Identity,
     pub(crate) sink_name: OsString,
     pub(crate) sink_state: SinkState,
-    pub(crate) sink_is_regular: bool,
     pub(crate) differing: u32,
     pub(crate) before: Option<Stat>,
     pub(crate) backup: Option<OsString>,

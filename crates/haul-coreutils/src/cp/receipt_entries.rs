@@ -46,7 +46,7 @@ pub(crate) fn file(
             return Ok(());
         }
     };
-    let Ok(stat) = stat_fd(&file.sink) else { return Ok(()) };
+    let Ok(stat) = file.sink.file().and_then(|sink| sink.stat()) else { return Ok(()) };
     if let Some(link) = named.link {
         receipt.waybill_writer().add(&link, None, None);
     }

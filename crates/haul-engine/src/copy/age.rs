@@ -1,7 +1,6 @@
 //! Comparison of the ages of two files whose file systems store times with different precision.
 
-use haul_sys::metadata::Times;
-use haul_sys::{Stat, Timespec};
+use haul_storage::{Stat, Times, Timespec};
 
 const SECOND: i64 = 1_000_000_000;
 

@@ -9,7 +9,7 @@ use super::shared_file::SharedFile;
 use crate::readahead;
 use haul_model::{ByteOffset, ByteRange, Object, ObjectIndex};
 use haul_plan::Plan;
-use haul_sys::FileKind;
+use haul_storage::{Advice, SourceFile};
 
 /// Distance between the request for an object and its read, in turns of all workers.
 const TURNS: u64 = 2;
@@ -19,8 +19,9 @@ const TURNS: u64 = 2;
 pub(super) fn objects_ahead(workers: Workers, file: &FileJob<'_>, plan: &Plan, delivery: &Delivery) -> u64 {
     let is_read = delivery.direct_read.is_none() && !delivery.kernel_copies;
     let is_sparse = delivery.holes != Holes::Dense || file.source_stat.is_sparse();
-    let is_file = file.source_stat.kind == FileKind::Regular;
-    let is_won = is_read && is_file && readahead::suits(&file.source, is_sparse);
+    // A file system that is not on a local device may have its own read-ahead.
+    let is_local = |source: &dyn SourceFile| source.device().capabilities.is_local;
+    let is_won = is_read && !is_sparse && file.source.file().is_ok_and(is_local);
     if is_won { most_ahead(workers.count(), plan) } else { 0 }
 }
 
@@ -41,7 +42,9 @@ pub(super) fn ask(shared: &SharedFile<'_>, taken: Object) {
     let (Some(head), Some(tail)) = ends else { return };
     let in_source = |at: ByteOffset| shared.plan.in_source(at).0;
     let range = ByteRange::between(in_source(head.range.start), in_source(tail.range.end));
-    readahead::ask(&shared.file.source, range);
+    if let Ok(source) = shared.file.source.file() {
+        source.advise(range, Advice::WillNeed);
+    }
 }
 
 #[cfg(test)]

@@ -5,30 +5,37 @@ use super::context::CopyContext;
 use super::details::{ChosenMethod, Holes};
 use super::digesting;
 use super::error::CopyError;
-use super::file::{FileJob, SinkState};
+use super::file::{CopySink, FileJob, SinkState};
 use super::reread::{FileVerification, Method};
 use super::settings::{Moving, Reflink, SparseRule, Verify};
 use haul_log::waybill::CopyMethod;
 use haul_model::{ByteLen, ByteOffset, ByteRange, Level};
 use haul_plan::{Plan, Route};
+use haul_storage::{Advice, Alignment, CopiesByItself, Offload, Offloaded, SourceFile, Stat, SyncWhat};
 use haul_sys::buffer::BUFFER_ALIGN;
-use haul_sys::direct::Alignment;
-use haul_sys::filesystem::{self, Backing};
-use haul_sys::{cache, direct, open, sparse, stat, transfer};
+use haul_sys::sparse::is_zero;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// Minimum length of a run of zeros that `--sparse=always` does not write. No file system keeps
 /// smaller holes.
 const HOLE_BYTES_MIN: usize = 4096;
+
+/// `errno` of files that cannot share blocks at all.
+const EINVAL: i32 = 22;
+
+/// `errno` of files on different devices.
+const EXDEV: i32 = 18;
+
+/// Unit of [`Stat::blocks`], in bytes.
+const STAT_BLOCK_BYTES: u64 = 512;
 
 /// Method by which the bytes of one file reach its sink.
 #[derive(Debug)]
 pub(crate) struct Delivery {
     /// Selects the zeros that become holes.
     pub(crate) holes: Holes,
-    /// `Some` if the sink is written with direct I/O.
-    direct_write: Option<Alignment>,
     /// `Some` if the source is read with direct I/O.
     pub(crate) direct_read: Option<Alignment>,
     /// True if the sink already has the bytes (a reflink). The bytes then only have to be read for
@@ -36,19 +43,14 @@ pub(crate) struct Delivery {
     pub(crate) done_by_clone: bool,
     /// True if the kernel copies between the two files faster than reads and writes do.
     pub(crate) kernel_copies: bool,
-    /// True if each range that is left out is deallocated immediately. The file system of the sink
-    /// preallocates space ahead of a writer. That space would remain if the next bytes are at a
-    /// later offset.
-    gives_back: bool,
     /// True if written pages of the sink are dropped from the page cache.
     drop_behind: bool,
     /// Verification method of the copy.
     pub(crate) method: Method,
     /// State of the objects that wait to be re-read from the device.
     pub(crate) verification: FileVerification,
-    /// A second descriptor of the sink, open for reading. `Some` if the sink is to be read and its
-    /// own descriptor is unsuitable.
-    reader: Option<OwnedFd>,
+    /// The sink, open for reading, if it is to be read back.
+    reader: Option<Arc<dyn SourceFile>>,
 }
 
 impl Delivery {
@@ -65,51 +67,40 @@ impl Delivery {
         let is_aligned = |at: u64| at.is_multiple_of(BUFFER_ALIGN as u64);
         let aligned = is_aligned(plan.in_sink(ByteOffset(0)).0) && is_aligned(plan.source().start.0);
         let may_be_direct = aligned && plan.route() != Route::Stream;
-        let direct_write = (moving.direct_write && may_be_direct && file.sink_state != SinkState::Kept)
-            .then(|| direct::probe_write(&file.sink).ok().flatten())
-            .flatten();
-        let direct_read = (moving.direct_read && may_be_direct && !plan.source().is_empty())
-            .then(|| direct::probe_read(&file.source).ok().flatten())
-            .flatten();
+        let sink = file.sink.file().ok();
+        let is_written_directly = moving.direct_write
+            && may_be_direct
+            && file.sink_state != SinkState::Kept
+            && sink.is_some_and(|sink| matches!(sink.set_direct(true), Ok(Some(_))));
+        let is_read_directly = moving.direct_read && may_be_direct && !plan.source().is_empty();
+        let source = file.source.file().ok().filter(|_| is_read_directly);
+        let direct_read = source.and_then(|source| source.set_direct(true).ok().flatten());
         let method = context.proof.method(moving.verify, file, plan);
         if moving.verify == Verify::Reread && method != Method::Device {
             context.proof.warn_special(&context.observer, file);
         }
-        // A small new file is open for both reading and writing, so it needs no second descriptor.
-        let needs_reader = match method {
-            _ if file.sink_state == SinkState::Resumed => true,
-            Method::Nothing | Method::Journey => false,
-            Method::Cache => true,
-            Method::Device => {
-                plan.geometry().count() > 1 || file.sink_state != SinkState::New || direct_write.is_some()
-            }
-        };
-        // The umask can deny read access to a new file even to its creator, and /proc may be
-        // missing. The descriptor that created the file is readable.
-        let is_readable = file.sink_state == SinkState::New && direct_write.is_none();
-        let reopened = match needs_reader.then(|| open::reopen_source(&file.sink, false)) {
-            Some(Err(error)) if is_readable && is_unreachable(&error) => None,
-            reopened => reopened,
-        };
-        let reader = reopened.transpose().map_err(|source| CopyError::Cannot {
+        let is_read_back =
+            file.sink_state == SinkState::Resumed || matches!(method, Method::Cache | Method::Device);
+        let reader = sink.filter(|_| is_read_back).map(|sink| sink.reader()).transpose();
+        let reader = reader.map_err(|source| CopyError::Cannot {
             action: "read back",
             path: file.sink_path(),
             source,
         })?;
-        if let (Method::Device, Some(reader)) = (method, &reader) {
+        if let Some(reader) =
+            reader.as_ref().filter(|_| method == Method::Device && plan.geometry().count() > 1)
+        {
             // Reads are requested by ranges. Read-ahead of one range would load pages of the next,
             // and it would be unknown whether those pages were dropped before.
-            let _ = cache::advise_all(reader, cache::Advice::Random);
+            reader.advise(ByteRange::between(0, i64::MAX as u64), Advice::Random);
         }
         let holes = holes(moving, file);
-        let may = direct_read.is_none() && direct_write.is_none() && holes != Holes::Zeros;
+        let may = direct_read.is_none() && !is_written_directly && holes != Holes::Zeros;
         Ok(Delivery {
             holes,
             kernel_copies: may && kernel_copies(moving, file, plan),
-            direct_write,
             direct_read,
             done_by_clone: false,
-            gives_back: holes != Holes::Dense && filesystem::preallocates(&file.sink),
             drop_behind: moving.fadvise_write && method != Method::Device,
             method,
             verification: FileVerification::default(),
@@ -134,8 +125,11 @@ impl Delivery {
     }
 
     /// Returns the sink, open for reading.
-    pub(crate) fn reader<'f>(&'f self, file: &'f FileJob<'_>) -> BorrowedFd<'f> {
-        self.reader.as_ref().unwrap_or(&file.sink).as_fd()
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::NotSeekable`] for a sink that is not read back.
+    pub(crate) fn reader(&self) -> io::Result<&dyn SourceFile> {
+        self.reader.as_deref().ok_or_else(|| io::ErrorKind::NotSeekable.into())
     }
 
     /// Records that the sink shares the blocks of its source: nothing new was written that the
@@ -170,22 +164,22 @@ impl Delivery {
         if self.method == Method::Device { self.verification.parts_from_device() } else { Vec::new() }
     }
 
-    /// Preallocates space for a large file before its bytes arrive. Writing to existing blocks is
-    /// faster than reserving blocks one by one (measured on ext4: two workers take 0.7 of the
-    /// time). The length of the file does not change, because an incomplete file must not look as
-    /// long as its source. A file system in memory has no blocks to allocate, and one worker would
-    /// create the reserved pages one by one.
-    pub(crate) fn reserve(&self, file: &FileJob<'_>, plan: &Plan) {
-        let large = plan.geometry().count() > 1 && !self.kernel_copies;
+    /// Detects a full device before the bytes of a large file arrive, and reserves their space
+    /// where that costs one call. Writing to existing blocks is faster than reserving blocks one by
+    /// one (measured on ext4: two workers take 0.7 of the time). The length of the file does not
+    /// change, because an incomplete file must not look as long as its source.
+    ///
+    /// # Errors
+    /// Returns an error if the bytes do not fit.
+    pub(crate) fn reserve(&self, file: &FileJob<'_>, plan: &Plan) -> Result<(), CopyError> {
+        let large = plan.geometry().count() > 1 && !self.kernel_copies && self.holes == Holes::Dense;
         // An existing file may turn out to be complete. Then nothing of the file changes, not even
         // a timestamp.
-        let is_new = file.sink_is_regular && !matches!(file.sink_state, SinkState::Kept | SinkState::Resumed);
-        if large && is_new && self.holes == Holes::Dense && filesystem::backing(&file.sink) != Backing::Memory
-        {
-            let end = plan.in_sink(ByteOffset(plan.geometry().len()));
-            // If the file system cannot allocate or has no space, the later writes report it.
-            let _ = sparse::allocate(&file.sink, ByteRange::between(0, end.0), true);
-        }
+        let is_new = !matches!(file.sink_state, SinkState::Kept | SinkState::Resumed);
+        let Some(sink) = file.sink.file().ok().filter(|_| large && is_new) else { return Ok(()) };
+        let end = plan.in_sink(ByteOffset(plan.geometry().len()));
+        let failed = |source| CopyError::WriteFailed { path: file.sink_path(), at: ByteOffset(0), source };
+        sink.reserve(end.0).map_err(failed)
     }
 
     /// Writes one block at offset `at` of the sink.
@@ -203,10 +197,8 @@ impl Delivery {
 
     /// Handles a range of the sink that is not written: a hole in the source, or zeros.
     pub(crate) fn leave_out(&self, file: &FileJob<'_>, range: ByteRange) {
-        if self.gives_back && !range.is_empty() {
-            // An error is harmless: no byte depends on the hole, and the copy only takes more
-            // space.
-            let _ = sparse::punch_hole(&file.sink, range);
+        if let Some(sink) = file.sink.file().ok().filter(|_| self.holes != Holes::Dense) {
+            sink.leave_out(range);
         }
     }
 
@@ -225,10 +217,7 @@ impl Delivery {
     }
 
     fn write(&self, file: &FileJob<'_>, at: u64, block: &[u8]) -> io::Result<()> {
-        match self.direct_write {
-            Some(alignment) => direct::write_all_at(&file.sink, at, block, alignment),
-            None => transfer::write_all_at(&file.sink, at, block),
-        }
+        file.sink.file()?.write_at(at, block)
     }
 
     /// Writes the non-zero runs of a block. Only files without old content get here, so unwritten
@@ -244,7 +233,7 @@ impl Delivery {
         };
         let (mut first, mut was_zero) = (0, false);
         for (index, page) in block.chunks(HOLE_BYTES_MIN).enumerate() {
-            let (start, is_zero) = (index * HOLE_BYTES_MIN, sparse::is_zero(page));
+            let (start, is_zero) = (index * HOLE_BYTES_MIN, is_zero(page));
             if is_zero != was_zero {
                 if start > first {
                     put(first..start, was_zero)?;
@@ -264,7 +253,12 @@ impl Delivery {
         if !self.drop_behind || range.is_empty() || self.done_by_clone {
             return Ok(());
         }
-        cache::drop_range(&file.sink, range).map_err(|source| {
+        let dropped = file.sink.file().and_then(|sink| {
+            sink.sync(SyncWhat::Data)?;
+            sink.drop_pages(range);
+            Ok(())
+        });
+        dropped.map_err(|source| {
             file.sync_failed();
             CopyError::WriteFailed { path: file.sink_path(), at: range.start, source }
         })
@@ -273,19 +267,21 @@ impl Delivery {
     /// Makes a range of a sink with old content read as zeros, if the next writes leave out holes.
     ///
     /// # Errors
-    /// See [`Delivery::put`]. Also returns an error if `is_stopping` returns true before the end.
+    /// See [`Delivery::put`]. Also returns an error if `stop` becomes true before the end.
     pub(crate) fn clear(
         &self,
         file: &FileJob<'_>,
         range: ByteRange,
-        is_stopping: impl FnMut() -> bool,
+        stop: &AtomicBool,
     ) -> Result<(), CopyError> {
         if self.holes == Holes::Dense {
             return Ok(());
         }
-        let failed = |source| CopyError::WriteFailed { path: file.sink_path(), at: range.start, source };
-        let is_cleared = sparse::clear(&file.sink, range, is_stopping).map_err(failed)?;
-        if is_cleared { Ok(()) } else { Err(file.interrupted()) }
+        let cleared = file.sink.file().and_then(|sink| sink.clear(range, stop));
+        cleared.map_err(|source| match source.kind() {
+            io::ErrorKind::Interrupted => file.interrupted(),
+            _ => CopyError::WriteFailed { path: file.sink_path(), at: range.start, source },
+        })
     }
 
     /// Sets the length of the sink if holes at its end were not written, or if its length differed
@@ -297,15 +293,16 @@ impl Delivery {
     pub(crate) fn close_end(&self, file: &FileJob<'_>, plan: &Plan, bytes: u64) -> Result<(), CopyError> {
         let end = if bytes == 0 { 0 } else { plan.in_sink(ByteOffset(bytes)).0 };
         let has_its_end = self.holes == Holes::Dense && file.sink_state != SinkState::Resumed;
-        if has_its_end || !file.sink_is_regular || file.sink_state == SinkState::Kept {
+        let Some(sink) = file.sink.file().ok().filter(|_| !has_its_end && file.sink_state != SinkState::Kept)
+        else {
             return Ok(());
-        }
+        };
         let failed = |source| CopyError::WriteFailed { path: file.sink_path(), at: ByteOffset(end), source };
         // A part never truncates the sink: data that another part wrote behind it stays.
-        if file.part.is_some() && stat::stat_fd(&file.sink).map_err(failed)?.size >= end {
+        if file.part.is_some() && sink.stat().map_err(failed)?.size >= end {
             return Ok(());
         }
-        sparse::set_len(&file.sink, end).map_err(failed)
+        sink.set_len(end).map_err(failed)
     }
 }
 
@@ -316,19 +313,32 @@ const SMALL_BYTES_MAX: u64 = 64 << 10;
 /// system calls dominate the cost. It also holds for large files whose file system copies on its
 /// server, or may do so. Large local files measure slower with it.
 fn kernel_copies(moving: &Moving, file: &FileJob<'_>, plan: &Plan) -> bool {
+    let CopySink::File(sink) = &file.sink else { return false };
     let len = plan.geometry().len();
-    let small = len <= SMALL_BYTES_MAX && file.source_stat.dev == file.sink_dev;
+    let same_device = file.source_stat.dev == sink.device().id;
+    let small = len <= SMALL_BYTES_MAX && same_device;
     let large = plan.geometry().count() > 1;
     match () {
         // copy_file_range(2) may also share the blocks of the source.
         () if moving.reflink == Reflink::Never || plan.route() == Route::Stream => false,
-        () if small => file.sink_is_regular && len > 0,
-        () => large && filesystem::copies_by_itself(&file.sink, file.source_stat.dev == file.sink_dev),
+        () if small => len > 0,
+        () => {
+            large
+                && match sink.device().capabilities.copies_by_itself {
+                    CopiesByItself::All => true,
+                    CopiesByItself::SameDevice => same_device,
+                    CopiesByItself::None => false,
+                }
+        }
     }
 }
 
 fn holes(moving: &Moving, file: &FileJob<'_>) -> Holes {
-    if !file.sink_is_regular || file.sink_state == SinkState::Kept {
+    let (Ok(source), Ok(sink)) = (file.source.file(), file.sink.file()) else {
+        let makes_holes = moving.sparse == SparseRule::Always && file.sink_state != SinkState::Kept;
+        return if makes_holes && file.sink.is_file() { Holes::Zeros } else { Holes::Dense };
+    };
+    if file.sink_state == SinkState::Kept {
         return Holes::Dense;
     }
     // A digest covers dense bytes, whatever the source reports about its holes: SEEK_DATA has been
@@ -336,13 +346,13 @@ fn holes(moving: &Moving, file: &FileJob<'_>) -> Holes {
     // SEEK_DATA is not trusted, or if a digest is not taken object by object. The same holds before
     // a move removes the source.
     let proves = moving.digest.is_some() || moving.receipt.is_some() || moving.verify != Verify::No;
-    // Asks the file systems, so it is called for sparse sources only.
-    let trusts = || [&file.source, &file.sink].iter().all(filesystem::reports_holes);
+    let [source_reports, sink_reports] =
+        [source.device(), sink.device()].map(|device| device.capabilities.reports_holes);
     let must_read = matches!(moving.verify, Verify::Reread | Verify::Hybrid) || moving.removes_source;
     let reads_all = || match proves {
         _ if must_read => true,
-        true => digesting::is_serial(moving) || !trusts(),
-        false => !sparse::may_skip_holes(&file.source, &file.source_stat),
+        true => digesting::is_serial(moving) || !source_reports || !sink_reports,
+        false => !source_reports && !has_its_data(source, &file.source_stat),
     };
     match moving.sparse {
         SparseRule::Never => Holes::Dense,
@@ -351,6 +361,19 @@ fn holes(moving: &Moving, file: &FileJob<'_>) -> Holes {
         SparseRule::Auto if reads_all() => Holes::Zeros,
         SparseRule::Auto => Holes::OfSource,
     }
+}
+
+/// Returns true if the data that the storage reports is at least as long as the allocated space of
+/// the file. Mounts of virtiofs have reported files with data as holes from end to end.
+fn has_its_data(source: &dyn SourceFile, found: &Stat) -> bool {
+    let mut missing = found.blocks.saturating_mul(STAT_BLOCK_BYTES);
+    for data in source.data_ranges(ByteRange::between(0, found.size)) {
+        missing = missing.saturating_sub(data.map_or(0, ByteRange::len));
+        if missing == 0 {
+            break;
+        }
+    }
+    missing == 0
 }
 
 /// Pairs of file systems (device numbers) between which cloning never works. They save one attempt
@@ -380,37 +403,27 @@ pub(crate) fn clone(
         Reflink::Auto => false,
         Reflink::Always => true,
     };
-    let pair = (file.source_stat.dev, file.sink_dev);
-    let is_worth_it = file.sink_is_regular && !plan.source().is_empty() && !refusals.0.contains(&pair);
+    let failed = |source| CopyError::CloneFailed { path: file.sink_path(), from: file.source_path(), source };
+    let (Ok(source), Ok(sink)) = (file.source.file(), file.sink.file()) else {
+        let other = file.sink.stat().map_err(failed)?.dev != file.source_stat.dev;
+        let refused = || failed(io::Error::from_raw_os_error(if other { EXDEV } else { EINVAL }));
+        return if always { Err(refused()) } else { Ok(false) };
+    };
+    let pair = (file.source_stat.dev, sink.device().id);
+    let is_worth_it = !plan.source().is_empty() && !refusals.0.contains(&pair);
     if !always && !is_worth_it {
         return Ok(false);
     }
-    let (from, to) = (plan.source(), plan.in_sink(ByteOffset(0)));
-    let is_whole = from.start.0 == 0
-        && to.0 == 0
-        && from.len() == file.source_stat.size
-        && file.sink_state != SinkState::Kept;
-    let cloned = if is_whole || !file.sink_is_regular {
-        transfer::clone_file(&file.source, &file.sink)
-    } else {
-        transfer::clone_range(&file.source, from.start.0, &file.sink, to.0, from.len())
+    let to = plan.in_sink(ByteOffset(0)).0;
+    let refused = match sink.offload(source, plan.source(), to, Offload::Share) {
+        Ok(Offloaded::Done(_)) => return Ok(true),
+        Ok(Offloaded::Unsupported(errno)) => io::Error::from_raw_os_error(errno),
+        Ok(Offloaded::NeverBetween(errno)) => {
+            refusals.0.push(pair);
+            io::Error::from_raw_os_error(errno)
+        }
+        Err(error) => error,
     };
-    match cloned {
-        Ok(()) => Ok(true),
-        Err(source) if always => {
-            Err(CopyError::CloneFailed { path: file.sink_path(), from: file.source_path(), source })
-        }
-        Err(source) => {
-            // The cause does not matter: an ordinary copy meets the real error and reports it.
-            if transfer::clone_never_works_between(&source) {
-                refusals.0.push(pair);
-            }
-            Ok(false)
-        }
-    }
-}
-
-/// Returns true if a file could not be opened again: its mode forbids it, or /proc is missing.
-fn is_unreachable(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound)
+    // Otherwise the cause does not matter: an ordinary copy meets the real error and reports it.
+    if always { Err(failed(refused)) } else { Ok(false) }
 }

@@ -7,12 +7,12 @@ use super::resume::Logged;
 use super::settings::Moving;
 use haul_model::{ByteLen, ByteOffset, ByteRange, Level};
 use haul_plan::{FileFacts, Plan, Requirements};
-use haul_sys::stat::stat_fd;
-use haul_sys::{Contents, FileKind, Stat, sparse};
+use haul_storage::local::Stream;
+use haul_storage::{Change, FileKind, Inode, SinkFile, SourceFile, Stat, Version};
 use parking_lot::Mutex;
 use std::ffi::OsString;
 use std::fmt::Debug;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -42,8 +42,11 @@ pub trait Finish: Debug + Send + Sync {
     fn source_path(&self) -> OsString;
     /// Returns the path of the sink for messages.
     fn sink_path(&self) -> OsString;
-    /// Returns a directory on the sink's file system.
-    fn sink_directory(&self) -> BorrowedFd<'_>;
+    /// Opens the device of the sink for its syncs: a directory or a file on it that stays open.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2).
+    fn open_device(&self, file: &FileJob<'_>) -> io::Result<Arc<dyn Inode>>;
     /// Returns true if the name of the source still leads to the file that was opened.
     fn has_source_name(&self, file: &FileJob<'_>) -> bool;
     /// Returns true if another worker may wait for the end of this file.
@@ -72,21 +75,109 @@ impl Moved {
     }
 }
 
+/// End of a file from which the bytes come.
+#[derive(Clone, Debug)]
+pub enum CopySource {
+    /// A regular file that is not empty.
+    File(Arc<dyn SourceFile>),
+    /// A regular file of length 0. A server may generate its bytes when it is read, and then has no
+    /// offsets.
+    Generated(Arc<dyn SourceFile>, Stream),
+    /// A pipe or a device.
+    Stream(Stream),
+}
+
+impl CopySource {
+    /// Returns the file that is read at offsets.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::NotSeekable`] for a stream.
+    pub fn file(&self) -> io::Result<&dyn SourceFile> {
+        match self {
+            CopySource::File(file) | CopySource::Generated(file, _) => Ok(&**file),
+            CopySource::Stream(_) => Err(io::ErrorKind::NotSeekable.into()),
+        }
+    }
+
+    /// Returns the metadata of the source now.
+    ///
+    /// # Errors
+    /// Returns the errors of statx(2).
+    pub fn stat(&self) -> io::Result<Stat> {
+        match self {
+            CopySource::File(file) | CopySource::Generated(file, _) => file.stat(),
+            CopySource::Stream(stream) => stream.stat(),
+        }
+    }
+
+    /// Fills `into` with the next bytes of a source of which `read` bytes were read, in order.
+    /// Returns the number of bytes, which is less only at the end, or `None` once `is_stopping`
+    /// returns true.
+    ///
+    /// # Errors
+    /// Returns the errors of read(2).
+    pub(crate) fn read_next(
+        &self,
+        read: u64,
+        into: &mut [u8],
+        is_stopping: impl Fn() -> bool,
+    ) -> io::Result<Option<usize>> {
+        match self {
+            CopySource::File(file) => file.read_at(read, into).map(Some),
+            CopySource::Generated(_, stream) | CopySource::Stream(stream) => stream.read(into, is_stopping),
+        }
+    }
+}
+
+/// End of a file to which the bytes go.
+#[derive(Clone, Debug)]
+pub enum CopySink {
+    /// A regular file.
+    File(Arc<dyn SinkFile>),
+    /// A pipe or a device.
+    Stream(Stream),
+}
+
+impl CopySink {
+    /// Returns the file that is written at offsets.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::NotSeekable`] for a stream.
+    pub fn file(&self) -> io::Result<&Arc<dyn SinkFile>> {
+        match self {
+            CopySink::File(file) => Ok(file),
+            CopySink::Stream(_) => Err(io::ErrorKind::NotSeekable.into()),
+        }
+    }
+
+    /// Returns the metadata of the sink now.
+    ///
+    /// # Errors
+    /// Returns the errors of statx(2).
+    pub fn stat(&self) -> io::Result<Stat> {
+        match self {
+            CopySink::File(file) => file.stat(),
+            CopySink::Stream(stream) => stream.stat(),
+        }
+    }
+
+    /// Returns true for a regular file.
+    pub fn is_file(&self) -> bool {
+        matches!(self, CopySink::File(_))
+    }
+}
+
 /// A file whose two ends are open and whose bytes are to be copied.
 #[derive(Debug)]
 pub struct FileJob<'j> {
     /// The open source.
-    pub source: OwnedFd,
-    /// `fstat` of the open source.
+    pub source: CopySource,
+    /// Metadata of the source from when it was opened.
     pub source_stat: Stat,
     /// The open sink.
-    pub sink: OwnedFd,
+    pub sink: CopySink,
     /// State of the sink when it was opened.
     pub sink_state: SinkState,
-    /// Device number of the sink's file system.
-    pub sink_dev: u64,
-    /// True if the sink is a regular file.
-    pub sink_is_regular: bool,
     /// Range to copy if the file has its own ranges (`--read-stdin`). Otherwise the job's settings
     /// apply.
     pub part: Option<Part>,
@@ -106,17 +197,13 @@ pub struct FileJob<'j> {
 #[derive(Debug)]
 pub struct FileEnds {
     /// The open source.
-    pub source: OwnedFd,
-    /// `fstat` of the open source.
+    pub source: CopySource,
+    /// Metadata of the source from when it was opened.
     pub source_stat: Stat,
     /// The open sink.
-    pub sink: OwnedFd,
+    pub sink: CopySink,
     /// State of the sink when it was opened.
     pub sink_state: SinkState,
-    /// Device number of the sink's file system.
-    pub sink_dev: u64,
-    /// True if the sink is a regular file.
-    pub sink_is_regular: bool,
 }
 
 impl<'j> FileJob<'j> {
@@ -128,14 +215,12 @@ impl<'j> FileJob<'j> {
         opened_at: Instant,
         finish: impl Finish + 'j,
     ) -> FileJob<'j> {
-        let FileEnds { source, source_stat, sink, sink_state, sink_dev, sink_is_regular } = ends;
+        let FileEnds { source, source_stat, sink, sink_state } = ends;
         FileJob {
             source,
             source_stat,
             sink,
             sink_state,
-            sink_dev,
-            sink_is_regular,
             part,
             opened_at,
             details: CopyDetails::default(),
@@ -161,7 +246,7 @@ impl<'j> FileJob<'j> {
             self.part.unwrap_or((moving.offset, moving.length, moving.sink_offset));
         let facts = FileFacts {
             len: ByteLen(self.source_stat.size),
-            seekable: self.source_stat.kind == FileKind::Regular && self.sink_is_regular,
+            seekable: self.source_stat.kind == FileKind::Regular && self.sink.is_file(),
         };
         let wanted = Requirements {
             object: moving.object_size(),
@@ -181,9 +266,9 @@ impl<'j> FileJob<'j> {
     /// Returns true if the source's size or modification time changed since it was opened. Pipes
     /// and devices have no state to compare.
     pub fn source_was_replaced(&self) -> bool {
-        let was = &self.source_stat;
-        let may_be_same = |now: Stat| now.contents_since(was) != Contents::Changed;
-        was.kind == FileKind::Regular && !stat_fd(&self.source).is_ok_and(may_be_same)
+        let then = Version::of(&self.source_stat);
+        let is_same = |now: Stat| then.change(&now).is_none_or(|change| change == Change::Unknown);
+        self.source_stat.kind == FileKind::Regular && !self.source.stat().is_ok_and(is_same)
     }
 
     /// Marks an existing file as unfinished before its first byte is overwritten, by giving it a
@@ -196,7 +281,8 @@ impl<'j> FileJob<'j> {
         let mut untouched = self.untouched.lock();
         if *untouched {
             let failed = |source| CopyError::Cannot { action: "resume", path: self.sink_path(), source };
-            sparse::set_len(&self.sink, self.source_stat.size + 1).map_err(failed)?;
+            let sink = self.sink.file().map_err(failed)?;
+            sink.set_len(self.source_stat.size + 1).map_err(failed)?;
             *untouched = false;
         }
         Ok(())

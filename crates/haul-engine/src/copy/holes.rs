@@ -12,7 +12,7 @@ use super::reread::{CHECK_DIGEST, Method};
 use super::run::Run;
 use haul_digest::Hasher;
 use haul_model::{ByteRange, Object};
-use haul_sys::sparse::{DataRanges, next_data};
+use haul_storage::SourceFile;
 use std::ops::Range;
 
 /// Number of zeros, in bytes, that are hashed between two checks for a stop.
@@ -28,9 +28,12 @@ impl Run<'_> {
             return Ok(None);
         }
         let (geometry, first) = (self.plan.geometry(), self.plan.source().start.0);
-        let rest = self.source_range(ByteRange::between(object.range.start.0, geometry.len()));
-        let data = next_data(&self.file.source, rest.start.0, rest.len())
-            .map_err(|source| self.read_failed(object.range.start.0, source))?;
+        let range_start = object.range.start.0;
+        let rest = self.source_range(ByteRange::between(range_start, geometry.len()));
+        let data = self
+            .source(range_start)?
+            .next_data(rest)
+            .map_err(|source| self.read_failed(range_start, source))?;
         let end =
             data.map_or(geometry.count(), |data| (data.start.0 - first) / geometry.object_size().bytes());
         Ok((end > object.index.0).then_some(end))
@@ -63,7 +66,7 @@ impl Run<'_> {
     ) -> Result<u64, CopyError> {
         let first = self.plan.source().start.0;
         let mut hole = range.start;
-        for data in DataRanges::new(&self.file.source, self.source_range(range)) {
+        for data in self.source(range.start.0)?.data_ranges(self.source_range(range)) {
             let data = data.map_err(|source| self.read_failed(range.start.0, source))?;
             let data = ByteRange::between(data.start.0 - first, data.end.0 - first);
             self.hole(blocks, ByteRange::between(hole.0, data.start.0), watch, compares)?;
@@ -79,6 +82,11 @@ impl Run<'_> {
         }
         self.hole(blocks, ByteRange::between(hole.0, range.end.0), watch, compares)?;
         Ok(range.len())
+    }
+
+    /// Returns the source of the range of the plan that starts at `at`.
+    fn source(&self, at: u64) -> Result<&dyn SourceFile, CopyError> {
+        self.file.source.file().map_err(|source| self.read_failed(at, source))
     }
 
     /// Leaves a hole of the source out of the copy. With `compares`, the copy must have a hole
@@ -101,8 +109,9 @@ impl Run<'_> {
             watch.see_hole(step.len());
         }
         let compared = Some(written).filter(|_| compares && !range.is_empty());
-        let reader = self.delivery.reader(self.file);
-        for data in compared.into_iter().flat_map(|written| DataRanges::new(reader, written)) {
+        let reader = compared.map(|_| self.delivery.reader()).transpose();
+        let reader = reader.map_err(|source| self.write_failed(written.start.0, source))?;
+        for data in reader.into_iter().flat_map(|reader| reader.data_ranges(written)) {
             let data = data.map_err(|source| self.write_failed(written.start.0, source))?;
             let moved = ByteRange::between(
                 range.start.0 + (data.start.0 - written.start.0),

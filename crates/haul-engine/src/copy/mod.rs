@@ -7,7 +7,6 @@
 mod age;
 mod ahead;
 mod blocks;
-mod compare;
 mod context;
 mod counter;
 mod deliver;
@@ -36,7 +35,7 @@ pub use counter::Counter;
 pub use details::{ChosenMethod, CopyDetails, Holes};
 pub use digesting::FileHash;
 pub use error::{CopyError, Refusal, cause};
-pub use file::{FileEnds, FileJob, Finish, Moved, Part, SinkState};
+pub use file::{CopySink, CopySource, FileEnds, FileJob, Finish, Moved, Part, SinkState};
 pub use pipeline::{Helpers, Worker};
 pub use quote::{Quoted, quote, quote_for_shell, quote_if_needed, quote_word};
 pub use receipt::{Receipt, ReceiptSums};

@@ -8,7 +8,7 @@ use super::reread::{CHECK_DIGEST, Method};
 use super::run::Run;
 use haul_digest::{Digest, Hasher};
 use haul_model::{ByteLen, ByteRange, Object};
-use haul_sys::cache::{self, Advice};
+use haul_storage::Advice;
 
 /// An object that reached the sink.
 #[derive(Clone, Copy, Debug)]
@@ -25,8 +25,8 @@ impl Run<'_> {
     /// verified is logged after its verification.
     ///
     /// # Errors
-    /// Returns the errors of [`Run::copy_range`]. Also returns an error if a log entry is false, or if
-    /// the object cannot be synced.
+    /// Returns the errors of [`Run::copy_range`]. Also returns an error if a log entry is false, or
+    /// if the object cannot be synced.
     pub(crate) fn copy_object(
         &self,
         blocks: &mut Blocks,
@@ -69,8 +69,8 @@ impl Run<'_> {
         self.push(written);
         self.forget(read);
         if self.context.moving.fadvise_read {
-            // Ignored advice only occupies cache, so an error must not fail the copy.
-            let _ = cache::advise(&self.file.source, read, Advice::DontNeed);
+            let source = self.file.source.file().map_err(|source| self.read_failed(range.start.0, source))?;
+            source.advise(read, Advice::DontNeed);
         }
         Ok(Written { bytes: moved.len(), to_prove: digest })
     }
@@ -84,10 +84,8 @@ impl Run<'_> {
         watch: &mut impl DataObserver,
         compares: bool,
     ) -> Result<(u64, Option<Digest>), CopyError> {
-        if self.delivery.method == Method::Cache {
-            return Ok((self.blocks_compared(blocks, range, watch)?, None));
-        }
-        let mut check = compares.then(|| Hasher::new(CHECK_DIGEST));
+        let is_checked_later = compares && self.delivery.method != Method::Cache;
+        let mut check = is_checked_later.then(|| Hasher::new(CHECK_DIGEST));
         let moved = self.blocks(blocks, range, watch, check.as_mut())?;
         Ok((moved, check.map(Hasher::finish)))
     }

@@ -12,7 +12,7 @@ use super::report::Tally;
 use super::reread::Method;
 use super::run::Run;
 use super::settings::Moving;
-use haul_model::ByteOffset;
+use haul_model::{ByteOffset, ByteRange};
 use haul_sys::buffer::AlignedBuffer;
 use std::cell::Cell;
 
@@ -91,13 +91,13 @@ fn move_blocks(
         if run.context.is_stopping() {
             return Err(run.file.interrupted());
         }
-        let wanted = usize::try_from(len - at).unwrap_or(usize::MAX).min(block.len());
-        let got = run.read(at, &mut block, wanted)?;
+        let step = ByteRange::between(at, len.min(at + block.len() as u64));
+        let got = run.read_source_step(step, &mut block)?;
         run.delivery.put(run.file, run.plan.in_sink(ByteOffset(at)), &block[..got])?;
         Tally::add(&run.context.observer.tally.bytes_done, got as u64);
         filled(block, got);
         at += got as u64;
-        if got < wanted {
+        if (got as u64) < step.len() {
             break;
         }
     }

@@ -7,7 +7,7 @@ use super::deliver::{self, CloneRefusals, Delivery};
 use super::details::Holes;
 use super::digesting::{self, DataObserver, InOrder, ObjectHash, SharedDigest};
 use super::error::CopyError;
-use super::file::{FileJob, Moved, SinkState};
+use super::file::{CopySink, FileJob, Moved, SinkState};
 use super::report::Tally;
 use super::reread::{CheckSelection, HeldFiles, Method, StreamRange, prove_objects};
 use super::run::Run;
@@ -16,7 +16,6 @@ use super::{ahead, overlap};
 use haul_digest::{KEPT_MAX, Missing};
 use haul_model::{ByteLen, ByteOffset, ByteRange, Object, ObjectIndex};
 use haul_plan::{Plan, Route};
-use haul_sys::{transfer, wait};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -82,7 +81,7 @@ impl<'j> Worker<'j> {
     /// Prepares both ends of a file before its first byte is copied.
     fn prepare(&mut self, file: &mut FileJob<'j>) -> Result<Prepared, CopyError> {
         let CopyContext { moving, log, observer, .. } = *self.context;
-        if let Some(log) = log.filter(|_| file.sink_is_regular) {
+        if let Some(log) = log.filter(|_| file.sink.is_file()) {
             log.begins(file)?;
         }
         if file.sink_state == SinkState::Complete {
@@ -111,7 +110,7 @@ impl<'j> Worker<'j> {
             if let Some(log) = log {
                 file.logged = log.open(&observer, file, &plan)?;
             }
-            delivery.reserve(file, &plan);
+            delivery.reserve(file, &plan)?;
         }
         Ok(Prepared::Open(plan, delivery))
     }
@@ -312,7 +311,9 @@ fn stream(run: &Run<'_>, blocks: &mut Blocks) -> Result<Moved, CopyError> {
         let block = blocks.one().map_err(|source| run.read_failed(bytes, source))?;
         let wanted = usize::try_from((skip.0 - skipped).saturating_add(limit - bytes)).unwrap_or(usize::MAX);
         let room = wanted.min(block.len());
-        let got = wait::read_stream(&file.source, &mut block[..room], || context.is_stopping())
+        let got = file
+            .source
+            .read_next(skipped + bytes, &mut block[..room], || context.is_stopping())
             .map_err(|source| run.read_failed(bytes, source))?
             .ok_or_else(|| file.interrupted())?;
         if got == 0 {
@@ -340,8 +341,9 @@ fn stream(run: &Run<'_>, blocks: &mut Blocks) -> Result<Moved, CopyError> {
 
 impl Run<'_> {
     fn put_streamed(&self, to: ByteOffset, bytes: &[u8]) -> Result<(), CopyError> {
-        if !self.file.sink_is_regular {
-            let written = wait::write_stream(&self.file.sink, bytes, || self.context.is_stopping())
+        if let CopySink::Stream(stream) = &self.file.sink {
+            let written = stream
+                .write(bytes, || self.context.is_stopping())
                 .map_err(|source| self.write_failed(to.0, source))?;
             return if written { Ok(()) } else { Err(self.file.interrupted()) };
         }
@@ -349,12 +351,8 @@ impl Run<'_> {
         if self.delivery.method != Method::Cache {
             return Ok(());
         }
-        let reader = self.delivery.reader(self.file);
         let mut back = vec![0; bytes.len()];
-        let got =
-            transfer::read_at(reader, to.0, &mut back).map_err(|source| self.read_failed(to.0, source))?;
-        let may_be_short = self.delivery.holes == Holes::Zeros;
-        if (got == bytes.len() || may_be_short) && back == bytes {
+        if self.sink_has(to, bytes, &mut back, self.delivery.holes)? {
             return Ok(());
         }
         Err(self.differs(ByteRange::from_len(to, ByteLen(bytes.len() as u64))))

@@ -3,7 +3,7 @@
 use crate::waybill::{LeafStore, LeafSums, Root, WaybillWriter};
 use haul_digest::{Algebra, Algorithm, Digest, ObjectTable};
 use haul_log::waybill::CopyMethod;
-use haul_sys::Stat;
+use haul_storage::Stat;
 use std::sync::Arc;
 
 /// Content of the waybill of a copy, and its destination.

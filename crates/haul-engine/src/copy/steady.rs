@@ -10,10 +10,8 @@ use super::context::CopyContext;
 use super::error::CopyError;
 use super::file::{FileJob, Moved};
 use haul_model::{ByteOffset, Level};
-use haul_sys::open::reopen_source;
-use haul_sys::stat::stat_fd;
-use haul_sys::{Contents, FileKind, direct, transfer};
-use std::os::fd::AsFd;
+use haul_storage::{Change, FileKind, SourceFile, Version};
+use std::io;
 
 /// Maximum number of comparisons of a source with its copy while the change time keeps changing.
 const PASSES_MAX: u32 = 4;
@@ -31,8 +29,8 @@ pub fn check(context: &CopyContext<'_>, file: &FileJob<'_>, moved: &Moved) -> Re
     let mut last = file.source_stat;
     let mut was_same = true;
     for pass in 0..=PASSES_MAX {
-        let now = stat_fd(&file.source).map_err(|_| file.changed())?;
-        if now.contents_since(&file.source_stat) == Contents::Changed {
+        let now = file.source.stat().map_err(|_| file.changed())?;
+        if Version::of(&file.source_stat).change(&now).is_some_and(|change| change > Change::Unknown) {
             return Err(file.changed());
         }
         if now.ctime == last.ctime {
@@ -53,20 +51,17 @@ pub fn check(context: &CopyContext<'_>, file: &FileJob<'_>, moved: &Moved) -> Re
 /// Compares the source with its copy and copies the bytes that differ. Returns true if nothing
 /// differed.
 fn compare(context: &CopyContext<'_>, file: &FileJob<'_>, moved: &Moved) -> Result<bool, CopyError> {
-    if !file.sink_is_regular {
-        // Data written to a pipe or a device cannot be read back.
+    let (Ok(source), Ok(sink)) = (file.source.file(), file.sink.file()) else {
+        // Data of a pipe or a device cannot be read again.
         return Err(file.changed());
-    }
+    };
     let plan = file.plan(context.moving);
     let is_vouched_for = moved.hash.is_some() || moved.level > Level::Received || file.logged.is_some();
-    let read_failed = |path, at, source| CopyError::ReadFailed { path, at: ByteOffset(at), source };
-    let own = reopen_source(&file.sink, false);
-    // The umask can deny read access to a new file even to its creator. The descriptor that created
-    // the file is readable.
-    let sink = own.as_ref().map_or(file.sink.as_fd(), |own| own.as_fd());
-    for end in [file.source.as_fd(), file.sink.as_fd()] {
-        direct::set_direct(end, false).map_err(|source| read_failed(file.source_path(), 0, source))?;
-    }
+    let read_failed =
+        |path, at| move |source: io::Error| CopyError::ReadFailed { path, at: ByteOffset(at), source };
+    let cached = source.set_direct(false).and_then(|_| sink.set_direct(false));
+    cached.map_err(read_failed(file.source_path(), 0))?;
+    let reader = sink.reader().map_err(read_failed(file.sink_path(), 0))?;
     let [mut here, mut there] = [(); 2].map(|()| vec![0; BLOCK_BYTES]);
     let (mut at, mut is_same) = (0, true);
     while at < moved.bytes {
@@ -75,10 +70,9 @@ fn compare(context: &CopyContext<'_>, file: &FileJob<'_>, moved: &Moved) -> Resu
         }
         let wanted = usize::try_from(moved.bytes - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
         let [from, to] = [plan.in_source(ByteOffset(at)).0, plan.in_sink(ByteOffset(at)).0];
-        let got = transfer::read_at(&file.source, from, &mut here[..wanted])
-            .map_err(|source| read_failed(file.source_path(), from, source))?;
-        let back = transfer::read_at(sink, to, &mut there[..wanted])
-            .map_err(|source| read_failed(file.sink_path(), to, source))?;
+        let got = SourceFile::read_at(source, from, &mut here[..wanted])
+            .map_err(read_failed(file.source_path(), from))?;
+        let back = reader.read_at(to, &mut there[..wanted]).map_err(read_failed(file.sink_path(), to))?;
         if got < wanted {
             return Err(file.changed());
         }
@@ -89,7 +83,7 @@ fn compare(context: &CopyContext<'_>, file: &FileJob<'_>, moved: &Moved) -> Resu
             is_same = false;
             let failed =
                 |source| CopyError::WriteFailed { path: file.sink_path(), at: ByteOffset(to), source };
-            transfer::write_all_at(&file.sink, to, &here[..got]).map_err(failed)?;
+            sink.write_at(to, &here[..got]).map_err(failed)?;
         }
         at += got as u64;
     }

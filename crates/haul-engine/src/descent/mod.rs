@@ -2,11 +2,10 @@
 
 mod sorted_dir;
 
-use haul_storage::{Dir, FileKind, Follow, Missing, Name, local};
+use haul_storage::{Dir, FileKind, Follow, Missing, Name};
 use sorted_dir::SortedDir;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
@@ -124,33 +123,12 @@ impl Descent {
     }
 }
 
-/// Descriptor of the last requested directory, for callers that do not work on the traits
-/// of storage yet.
-#[derive(Debug, Default)]
-pub(crate) struct LastDescriptor(Option<(Arc<dyn Dir>, Arc<OwnedFd>)>);
-
-impl LastDescriptor {
-    /// Returns the descriptor of a directory.
-    ///
-    /// # Errors
-    /// Same as [`local::descriptor_of`].
-    pub(crate) fn of(&mut self, dir: &Arc<dyn Dir>) -> io::Result<Arc<OwnedFd>> {
-        match &self.0 {
-            Some((known, fd)) if Arc::ptr_eq(known, dir) => Ok(Arc::clone(fd)),
-            _ => {
-                let fd = Arc::new(local::descriptor_of(&**dir)?);
-                self.0 = Some((Arc::clone(dir), Arc::clone(&fd)));
-                Ok(fd)
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use haul_model::limits::OPEN_DIRECTORIES_MAX;
     use haul_storage::Create;
+    use haul_storage::local;
     use haul_storage::memory::{Call, MemoryStorage};
     use proptest::prelude::*;
     use std::fs;

@@ -2,4 +2,4 @@
 
 mod read;
 
-pub(crate) use read::{BlockFault, ReadAt, read_blocks};
+pub(crate) use read::{BlockFault, ReadAt, read_blocks, read_step, read_to_end};

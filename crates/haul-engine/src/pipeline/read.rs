@@ -2,9 +2,7 @@
 
 use haul_model::ByteRange;
 use haul_storage::SourceFile;
-use haul_sys::transfer;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A file that is read at offsets.
@@ -14,11 +12,11 @@ pub(crate) trait ReadAt {
     /// # Errors
     /// Returns the errors of pread(2).
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize>;
-}
 
-impl ReadAt for OwnedFd {
-    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
-        transfer::read_at(self, at, into)
+    /// Returns the number of bytes of which the length of a read must be a multiple. It is 1 unless
+    /// reads bypass the page cache.
+    fn unit(&self) -> usize {
+        1
     }
 }
 
@@ -57,14 +55,53 @@ pub(crate) fn read_blocks<E>(
         if stop.load(Ordering::Relaxed) {
             return Err(BlockFault::Stopped);
         }
-        let (at, bytes) = (part.start.0, &mut block[..part.len() as usize]);
-        let got = file.read_at(at, bytes).map_err(|error| BlockFault::Read(at, error))?;
-        if got < bytes.len() {
+        let (at, len) = (part.start.0, part.len() as usize);
+        let got = read_step(file, part, block).map_err(|error| BlockFault::Read(at, error))?;
+        if got < len {
             return Err(BlockFault::Ended(at, got));
         }
-        each(at, bytes).map_err(BlockFault::Receiver)?;
+        each(at, &block[..len]).map_err(BlockFault::Receiver)?;
     }
     Ok(())
+}
+
+/// Like [`read_blocks`], for a file that may end within the range: the last block is then shorter.
+/// Returns the number of bytes read.
+///
+/// # Errors
+/// Returns the first [`BlockFault`] but [`BlockFault::Ended`].
+pub(crate) fn read_to_end<E>(
+    file: &(impl ReadAt + ?Sized),
+    range: ByteRange,
+    block: &mut [u8],
+    stop: &AtomicBool,
+    mut each: impl FnMut(u64, &[u8]) -> Result<(), E>,
+) -> Result<u64, BlockFault<E>> {
+    match read_blocks(file, range, block, stop, &mut each) {
+        Ok(()) => Ok(range.len()),
+        Err(BlockFault::Ended(at, got)) => {
+            if got > 0 {
+                each(at, &block[..got]).map_err(BlockFault::Receiver)?;
+            }
+            Ok(at + got as u64 - range.start.0)
+        }
+        Err(fault) => Err(fault),
+    }
+}
+
+/// Reads a range that is not longer than `block` to the start of `block`. Returns the number of
+/// bytes, which is less than the length of the range only at the end of the file.
+///
+/// # Errors
+/// Returns the errors of pread(2).
+pub(crate) fn read_step(
+    file: &(impl ReadAt + ?Sized),
+    range: ByteRange,
+    block: &mut [u8],
+) -> io::Result<usize> {
+    let len = range.len() as usize;
+    let room = len.next_multiple_of(file.unit()).min(block.len());
+    Ok(file.read_at(range.start.0, &mut block[..room])?.min(len))
 }
 
 #[cfg(test)]

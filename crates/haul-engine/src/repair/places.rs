@@ -170,11 +170,6 @@ pub(super) fn is_unchanged(now: &Stat, then: &dyn SourceFile) -> bool {
     Version::of(then.opened()).change(now).is_none()
 }
 
-/// Returns true if the length of a file certainly is the number of its bytes.
-pub(super) fn is_length_certain(file: &dyn SourceFile) -> bool {
-    file.device().capabilities.lengths.is_certain(file.opened().size)
-}
-
 /// Same as [`NameAt::of`], but creates the missing parent directories with mode 0700: their entries
 /// in the waybill follow, and the modes in a replica are not trusted. Adds the created directories
 /// to `made`.

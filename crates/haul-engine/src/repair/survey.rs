@@ -1,6 +1,6 @@
 //! Survey of a file: its damaged pieces, and the replicas that have them intact.
 
-use super::places::{Replica, is_length_certain};
+use super::places::Replica;
 use super::repair_target::{Piece, RepairTarget};
 use super::{LeftReason, RepairedRange};
 use crate::pipeline::{BlockFault, read_blocks};
@@ -71,7 +71,8 @@ impl Sources {
         let order = std::iter::once(self.last).chain((0..self.files.len()).filter(|&at| at != self.last));
         for at in order {
             let Some(Some(file)) = self.files.get(at) else { continue };
-            if file.opened().size < piece.range.end.0 && is_length_certain(&**file) {
+            let size = file.opened().size;
+            if size < piece.range.end.0 && file.device().capabilities.lengths.is_certain(size) {
                 continue;
             }
             match holds(&**file, piece, buffer, stop, |_, _| Ok::<(), Infallible>(())) {

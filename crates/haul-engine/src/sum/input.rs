@@ -1,6 +1,7 @@
 //! Open inputs: files, and streams that have no offsets. Paths that a user names and the standard
 //! input can be either.
 
+use haul_storage::local::Stream;
 use haul_storage::{FileKind, Follow, SourceFile, Stat, local};
 use haul_sys::dir::CWD;
 use haul_sys::open::{open_source_at, open_stream_at};
@@ -19,7 +20,7 @@ pub(super) enum Input {
     File(Arc<dyn SourceFile>),
     /// A pipe, a device, or a regular file without a size, in order; with the metadata from before
     /// the first read.
-    Stream(OwnedFd, Stat),
+    Stream(Stream, Stat),
 }
 
 impl Input {
@@ -65,7 +66,7 @@ impl Input {
         match opened.kind {
             FileKind::Directory => Err(io::ErrorKind::IsADirectory.into()),
             FileKind::Regular if opened.size > 0 => Ok(Input::File(local::source_of(fd, opened))),
-            _ => Ok(Input::Stream(fd, opened)),
+            _ => Ok(Input::Stream(Stream::new(File::from(fd).into()), opened)),
         }
     }
 
@@ -84,7 +85,7 @@ impl Input {
     pub(super) fn stat(&self) -> io::Result<Stat> {
         match self {
             Input::File(file) => file.stat(),
-            Input::Stream(fd, _) => stat::stat_fd(fd),
+            Input::Stream(stream, _) => stream.stat(),
         }
     }
 
@@ -101,7 +102,7 @@ impl Input {
     ) -> io::Result<Option<usize>> {
         match self {
             Input::File(file) => file.read_at(at, buffer).map(Some),
-            Input::Stream(fd, _) => wait::read_stream(fd, buffer, || stop.load(Ordering::Relaxed)),
+            Input::Stream(stream, _) => stream.read(buffer, || stop.load(Ordering::Relaxed)),
         }
     }
 }

@@ -4,10 +4,9 @@ use haul_digest::{
     Algebra, Algorithm, Digest, DigestKey, DigestSpec, FileDigest, Form, Hasher, KeyedDigest, ObjectDigest,
     ObjectSums, ObjectTable, Recipe,
 };
-use haul_model::{ByteLen, Geometry, Object, ObjectIndex, ObjectSize};
+use haul_model::{ByteLen, ByteRange, Geometry, Object, ObjectIndex, ObjectSize};
 use haul_proto::{JobOptions, Runs, Unit, Verify};
-use haul_sys::{Stat, filesystem, sparse};
-use std::os::fd::AsFd;
+use haul_storage::{SourceFile, Stat};
 
 /// Selection of the digests that are computed while data is transferred.
 #[derive(Clone, Debug)]
@@ -41,7 +40,8 @@ struct Numbers {
 /// Condition under which the holes that SEEK_DATA reports are skipped, as in a local copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum HoleTrust {
-    /// No digest is taken: see [`sparse::may_skip_holes`].
+    /// No digest is taken: also if at least as much data as allocated space is reported. Mounts of
+    /// virtiofs have reported files with data as holes from end to end.
     Plausible,
     /// A digest is taken object by object: only on file systems that never reported data as a hole.
     FileSystem,
@@ -60,6 +60,17 @@ impl HoleTrust {
             _ => HoleTrust::FileSystem,
         }
     }
+}
+
+/// Returns true if the reported data is at least as long as the allocated space of the file.
+fn reports_its_data(file: &dyn SourceFile, facts: &Stat) -> bool {
+    let mut missing = facts.blocks.saturating_mul(512);
+    let mut ranges = file.data_ranges(ByteRange::between(0, facts.size));
+    while missing > 0 {
+        let Some(Ok(data)) = ranges.next() else { return false };
+        missing = missing.saturating_sub(data.len());
+    }
+    true
 }
 
 impl HashPlan {
@@ -93,10 +104,11 @@ impl HashPlan {
     }
 
     /// Returns true if the source may skip the holes that SEEK_DATA reports in a sparse file.
-    pub(super) fn may_skip_holes(&self, file: impl AsFd, facts: &Stat) -> bool {
+    pub(super) fn may_skip_holes(&self, file: &dyn SourceFile, facts: &Stat) -> bool {
+        let is_reliable = file.device().capabilities.reports_holes;
         match self.holes {
-            HoleTrust::Plausible => sparse::may_skip_holes(file, facts),
-            HoleTrust::FileSystem => filesystem::reports_holes(file),
+            HoleTrust::Plausible => is_reliable || reports_its_data(file, facts),
+            HoleTrust::FileSystem => is_reliable,
             HoleTrust::Never => false,
         }
     }

@@ -22,13 +22,12 @@ use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Keep, LogRequest, Message, PeerText, Reason, Role,
     SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, check_accepted, check_received, limits,
 };
-use haul_storage::{open_parent, sync_names};
+use haul_storage::{Dir, open_parent, sync_names};
 use haul_sys::dir::CWD;
 use haul_sys::open::mkdir_at;
 use haul_sys::process;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,13 +38,17 @@ use std::sync::Arc;
 /// Returns a [`TransferError`] if no session starts. The [`Outcome`] holds failures of files and of
 /// the session.
 pub fn send(dial: &dyn Dial, job: &SendJob, run_context: &RunContext<'_>) -> Result<Outcome, TransferError> {
-    let operand = |source: &OsString| {
-        let operand = Operand::local(source);
-        operand.check().map(|()| operand).map_err(|error| here("open", source.as_bytes(), error))
-    };
     // A sink removes the temporary files of all files that the source no longer offers.
     let offered = if job.forgets { &[][..] } else { &job.sources };
-    let operands = offered.iter().map(operand).collect::<Result<Vec<_>, _>>()?;
+    let mut operands: Vec<Operand> = Vec::new();
+    for source in offered {
+        let operand = Operand::of_host(&job.storage, source);
+        // Many operands may be in one directory.
+        if operands.last().is_none_or(|last| last.place_path() != operand.place_path()) {
+            operand.check().map_err(|error| here("open", source.as_bytes(), error))?;
+        }
+        operands.push(operand);
+    }
     let run_context = &begin_receipt(run_context, &job.options, || source::directories(&job.sources), false)?;
     let resume = job.resume.as_ref().filter(|_| resume::is_logged(&job.options));
     let options = match job.forgets {
@@ -322,7 +325,7 @@ enum Part {
     /// Destination, and the requested directory beneath the root.
     Sink(Box<Destination>, Vec<u8>),
     /// Requested operands and filter, or the root for operands that arrive after ACCEPT.
-    Source(Vec<Operand>, Filter, Option<Arc<OwnedFd>>),
+    Source(Vec<Operand>, Filter, Option<Arc<dyn Dir>>),
 }
 
 /// Request for CONNECT.

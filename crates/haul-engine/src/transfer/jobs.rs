@@ -22,6 +22,8 @@ pub(super) const AGENT: &str = concat!("haul ", env!("CARGO_PKG_VERSION"));
 /// A job that sends files.
 #[derive(Clone, Debug)]
 pub struct SendJob {
+    /// Storage in which the paths are opened.
+    pub storage: Arc<dyn Storage>,
     /// Paths to send. A directory keeps its last component. A trailing slash sends only its
     /// contents.
     pub sources: Vec<OsString>,
@@ -74,8 +76,7 @@ pub struct FetchJob {
 pub struct Offer {
     /// Root directory. No path leads out of it.
     pub root: OsString,
-    /// Storage in which the root is opened if the peer sends or lists. If the peer fetches, the
-    /// root is a directory of this machine.
+    /// Storage in which the root is opened.
     pub storage: Arc<dyn Storage>,
     /// True if the peer may fetch files.
     pub may_read: bool,

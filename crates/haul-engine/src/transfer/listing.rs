@@ -4,7 +4,7 @@ use super::error::TransferError;
 use super::jobs::{AGENT, HANDSHAKE_TIMEOUT, Offer, read};
 use super::reason::reason;
 use super::source::moment;
-use super::wanted::relative;
+use super::wanted::{relative, root};
 use super::{Dial, Joined, Outcome, RunContext};
 use haul_model::{Moment, RelPath};
 use haul_proto::limits::ENTRIES_PER_MESSAGE;
@@ -14,7 +14,6 @@ use haul_proto::{
 };
 use haul_storage::{Dir, FileKind, Follow, Name};
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -143,8 +142,7 @@ fn open(request: &Connect, offer: &Offer) -> Result<(Arc<dyn Dir>, Vec<u8>), Rea
         return Err(Reason::new(Why::Name, "the name is too long"));
     }
     let path = relative(directory)?;
-    let root = offer.storage.open(Path::new(&offer.root), Follow::Yes);
-    let root = root.map_err(|error| reason("cannot open", &error))?;
+    let root = root(offer)?;
     if path.is_empty() {
         return Ok((root, after.to_vec()));
     }

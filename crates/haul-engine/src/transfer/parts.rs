@@ -111,7 +111,7 @@ mod tests {
     use super::*;
     use crate::transfer::Filter;
     use haul_model::{ByteLen, ObjectSize};
-    use haul_sys::FileKind;
+    use haul_storage::FileKind;
 
     fn parts(paths: &[&[u8]]) -> Parts {
         let mut parts = Parts::default();

@@ -7,7 +7,8 @@ use haul_digest::Digest;
 use haul_log::waybill::{CopyMethod, End, Entry, Job, Kind, Proven, RelPath};
 use haul_model::{ByteRange, Geometry, Level};
 use haul_proto::Runs;
-use haul_sys::{Stat, sandbox};
+use haul_storage::Stat;
+use haul_sys::sandbox;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -196,7 +197,9 @@ mod tests {
             |run: &str| Receipt::new(path.clone().into(), Job { run: run.into(), ..Job::default() });
         let entries = |count: usize, receipt: &Receipt| {
             receipt.begin(dir.path().as_os_str(), false).unwrap();
-            let stat = haul_sys::stat::stat_at(haul_sys::CWD, c"/", haul_sys::Follow::Yes).unwrap();
+            let root =
+                haul_storage::local::open(std::path::Path::new("/"), haul_storage::Follow::Yes).unwrap();
+            let stat = root.stat().unwrap();
             (0..count).for_each(|entry| receipt.name(format!("d{entry}").as_bytes(), &stat, None));
         };
         let first = receipt("other");

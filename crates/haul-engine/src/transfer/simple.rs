@@ -35,6 +35,7 @@ impl SendJob {
     /// Modes, times, attributes and links are preserved; files belong to the receiving user.
     pub fn new(sources: Vec<OsString>) -> SendJob {
         SendJob {
+            storage: Arc::new(LocalStorage),
             sources,
             filter: Filter::default(),
             one_file_system: false,

@@ -10,7 +10,7 @@ use super::sink::Destination;
 use super::source::{Operand, Tree, WalkStep};
 use haul_model::format_size;
 use haul_proto::{JobOptions, Keep, Update};
-use haul_sys::FileKind;
+use haul_storage::FileKind;
 use std::collections::HashSet;
 
 /// Maximum number of operands whose sizes are added up by default.
@@ -23,7 +23,7 @@ pub(super) fn announced(job: &SendJob) -> u64 {
     if update != Update::Always || in_place || is_quick && job.sources.len() > OPERANDS_MAX {
         return 0;
     }
-    let operands = job.sources.iter().map(|source| Operand::local(source)).collect();
+    let operands = job.sources.iter().map(|source| Operand::of_host(&job.storage, source)).collect();
     let mut tree = Tree::new(operands, job.filter.clone(), job.one_file_system);
     let (mut total, mut linked) = (0_u64, HashSet::new());
     while let Some(step) = tree.next() {

@@ -7,10 +7,9 @@ use super::source::Operand;
 use haul_model::{PathError, RelPath};
 use haul_net::{FrameReader, FrameWriter, LaneError};
 use haul_proto::{Bye, Message, OperandList, Operands, Reason, Summary, Why, check_list};
-use haul_sys::Follow;
-use haul_sys::dir::{CWD, open_place_at};
+use haul_storage::{Dir, Follow};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 
 /// Paths of a job at the peer.
@@ -73,8 +72,8 @@ impl RequestedPaths {
 ///
 /// # Errors
 /// Returns a reason for the peer.
-pub(super) fn root(offer: &Offer) -> Result<Arc<OwnedFd>, Reason> {
-    open_place_at(CWD, offer.root.as_os_str(), Follow::Yes).map(Arc::new).map_err(cannot_open)
+pub(super) fn root(offer: &Offer) -> Result<Arc<dyn Dir>, Reason> {
+    offer.storage.open(Path::new(&offer.root), Follow::Yes).map_err(cannot_open)
 }
 
 /// Returns the operands that a CONNECT names. A path whose directory does not exist ends the
@@ -82,7 +81,7 @@ pub(super) fn root(offer: &Offer) -> Result<Arc<OwnedFd>, Reason> {
 ///
 /// # Errors
 /// Returns a reason for the peer.
-pub(super) fn named(root: &Arc<OwnedFd>, paths: &[Box<[u8]>]) -> Result<Vec<Operand>, Reason> {
+pub(super) fn named(root: &Arc<dyn Dir>, paths: &[Box<[u8]>]) -> Result<Vec<Operand>, Reason> {
     if paths.is_empty() {
         return Err(Reason::new(Why::Name, "no path requested"));
     }
@@ -97,7 +96,7 @@ pub(super) fn named(root: &Arc<OwnedFd>, paths: &[Box<[u8]>]) -> Result<Vec<Oper
 /// # Errors
 /// Returns an error if the received list is invalid. The reason was sent to the peer.
 pub(super) fn receive_operands(
-    root: &Arc<OwnedFd>,
+    root: &Arc<dyn Dir>,
     frames: &mut dyn FrameReader,
     outbox: &mut dyn FrameWriter,
 ) -> Result<Vec<Operand>, TransferError> {
@@ -122,7 +121,7 @@ pub(super) fn receive_operands(
     Err(TransferError::Denied(refused))
 }
 
-fn resolve_or_reject(root: &Arc<OwnedFd>, list: OperandList) -> Result<Vec<Operand>, Reason> {
+fn resolve_or_reject(root: &Arc<dyn Dir>, list: OperandList) -> Result<Vec<Operand>, Reason> {
     let paths = list.into_paths();
     if paths.is_empty() {
         return Err(Reason::new(Why::Name, "no path requested"));
@@ -131,7 +130,7 @@ fn resolve_or_reject(root: &Arc<OwnedFd>, list: OperandList) -> Result<Vec<Opera
     paths.into_iter().map(|path| operand(root, &path)).collect()
 }
 
-fn operand(root: &Arc<OwnedFd>, path: &[u8]) -> Result<Operand, Reason> {
+fn operand(root: &Arc<dyn Dir>, path: &[u8]) -> Result<Operand, Reason> {
     relative(path).map(|clean| Operand::beneath(root, &clean, path.ends_with(b"/")))
 }
 

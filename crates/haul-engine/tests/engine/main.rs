@@ -1,5 +1,6 @@
 //! Tests of the engine through its public API on real file systems.
 
+mod copied;
 mod fuzzed;
 mod log;
 mod transfer;

@@ -8,6 +8,7 @@ use haul_sys::{closing, filesystem, stat};
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 /// `errno` of a full file system, the same on every architecture of Linux.
 const ENOSPC: i32 = 28;
@@ -22,6 +23,23 @@ pub(super) struct LocalDevice {
     pub(super) name_folding: NameFolding,
     /// Free bytes that may still be promised to files before the free space is asked again.
     promise: Mutex<u64>,
+}
+
+/// The file systems met so far.
+#[derive(Debug, Default)]
+pub(super) struct Devices(Mutex<Vec<Arc<LocalDevice>>>);
+
+impl Devices {
+    /// Returns the file system `id`, which is asked by this descriptor if it is a new one.
+    pub(super) fn of(&self, id: u64, fd: impl AsFd) -> Arc<LocalDevice> {
+        let mut known = self.0.lock();
+        if let Some(known) = known.iter().find(|known| known.device.id == id) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(LocalDevice::of(id, fd));
+        known.push(Arc::clone(&new));
+        new
+    }
 }
 
 impl LocalDevice {
@@ -75,16 +93,6 @@ impl LocalDevice {
         }
         *promise = free.min(PROMISE_BYTES_MAX).saturating_sub(len);
         Ok(())
-    }
-
-    /// Makes the file system of a file report now the errors that it would report at close, if it
-    /// reports any. This must happen before the times are set, because a late write-back would
-    /// change them.
-    ///
-    /// # Errors
-    /// Same as [`closing::flush`].
-    pub(super) fn flush(&self, file: BorrowedFd<'_>) -> io::Result<()> {
-        if self.device.capabilities.close_may_fail { closing::flush(file) } else { Ok(()) }
     }
 }
 

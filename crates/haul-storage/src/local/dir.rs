@@ -4,7 +4,7 @@ use super::device::LocalDevice;
 use super::dir_cache::{DirCache, DirPosition, OpenDir};
 use super::dir_fd::{DirFd, is_own, open_made_directory, replaced};
 use super::dir_place::{DirPlace, PathLinks};
-use super::metadata::{Held, LocalInode};
+use super::metadata::{Held, LocalInode, none_if_unsupported};
 use super::name_folding::{NameFolding, check_trailing_dots, not_empty};
 use super::sink::LocalSink;
 use super::source::{LocalSource, open_source};
@@ -16,6 +16,7 @@ use haul_model::RelPath;
 use haul_sys::beneath::open_source_beneath;
 use haul_sys::dir::{DirEntry, DirReader, open_dir_at, rewind};
 use haul_sys::filesystem::{self, Backing, Space};
+use haul_sys::metadata::{Place, get_xattr, list_xattrs};
 use haul_sys::open::{
     RenameMode, hold_at, link_at, mkdir_at, mknod_at, rename_at, rmdir_at, symlink_at, unlink_at,
 };
@@ -64,7 +65,7 @@ impl LocalDir {
 
     fn opened_source(&self, file: OwnedFd, opened: Stat) -> Arc<dyn SourceFile> {
         let device = self.0.device_of(opened.dev, &file);
-        Arc::new(LocalSource::new(file, opened, Some(device)))
+        Arc::new(LocalSource::new(file.into(), opened, Some(device)))
     }
 
     /// Returns the directory of the same kind of storage behind a reference.
@@ -148,6 +149,10 @@ impl Held for LocalDir {
     fn local_device(&self) -> &LocalDevice {
         self.0.device()
     }
+
+    fn sync_file_system(&self) -> io::Result<()> {
+        self.with_readable(|fd| cache::sync_filesystem(fd), |fd| cache::sync_filesystem(fd))
+    }
 }
 
 impl Dir for LocalDir {
@@ -182,6 +187,15 @@ impl Dir for LocalDir {
     fn hold(&self, name: &Name) -> io::Result<Arc<dyn Inode>> {
         let held = hold_at(self.open()?.fd(), name.as_c_str())?;
         Ok(Arc::new(LocalInode::new(held, &self.0)))
+    }
+
+    fn attributes_at(&self, name: &Name) -> io::Result<Vec<CString>> {
+        list_xattrs(Place::Name(self.open()?.as_fd(), name.as_c_str()))
+    }
+
+    fn attribute_at(&self, name: &Name, attribute: &CStr) -> io::Result<Option<Vec<u8>>> {
+        get_xattr(Place::Name(self.open()?.as_fd(), name.as_c_str()), attribute)
+            .or_else(|error| none_if_unsupported(error, None))
     }
 
     fn hold_made(&self, name: &Name, node: &Node<'_>) -> io::Result<Arc<dyn Inode>> {
@@ -288,10 +302,6 @@ impl Dir for LocalDir {
             return self.with_readable(sync_open, |fd| cache::sync_filesystem(fd));
         }
         sync_open(open.as_fd())
-    }
-
-    fn sync_device(&self) -> io::Result<()> {
-        self.with_readable(|fd| cache::sync_filesystem(fd), |fd| cache::sync_filesystem(fd))
     }
 
     fn space(&self) -> io::Result<Space> {

@@ -1,6 +1,6 @@
 //! Place of a directory in its tree, by which it is opened again if the cache closed it.
 
-use super::device::LocalDevice;
+use super::device::{Devices, LocalDevice};
 use super::dir_cache::{DirCache, DirSlot, OpenDir};
 use super::dir_fd::DirFd;
 use super::name_folding::NameFolding;
@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 pub(super) struct LocalTree {
     cache: &'static DirCache,
     /// File systems, the one of the root first.
-    devices: Mutex<Vec<Arc<LocalDevice>>>,
+    devices: Devices,
 }
 
 /// Place of a directory in its tree.
@@ -63,8 +63,9 @@ impl DirPlace {
         follow: Follow,
         cache: &'static DirCache,
     ) -> Arc<DirPlace> {
-        let device = Arc::new(LocalDevice::of(dir.opened.dev, &dir.fd));
-        let tree = LocalTree { cache, devices: Mutex::new(vec![Arc::clone(&device)]) };
+        let devices = Devices::default();
+        let device = devices.of(dir.opened.dev, &dir.fd);
+        let tree = LocalTree { cache, devices };
         Arc::new(DirPlace {
             tree: Arc::new(tree),
             parent: None,
@@ -185,13 +186,7 @@ impl DirPlace {
         if self.device.device.id == id {
             return Arc::clone(&self.device);
         }
-        let mut devices = self.tree.devices.lock();
-        if let Some(known) = devices.iter().find(|known| known.device.id == id) {
-            return Arc::clone(known);
-        }
-        let new = Arc::new(LocalDevice::of(id, fd));
-        devices.push(Arc::clone(&new));
-        new
+        self.tree.devices.of(id, fd)
     }
 
     /// Returns the directory above, if it is on the same file system.

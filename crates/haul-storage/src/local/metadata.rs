@@ -10,7 +10,7 @@ use haul_sys::metadata::{
     set_times_fd, set_xattr,
 };
 use haul_sys::open::read_link_at;
-use haul_sys::{FileKind, Stat, stat};
+use haul_sys::{FileKind, Stat, cache, stat};
 use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::fmt::Debug;
@@ -26,6 +26,11 @@ pub(super) trait Held: Any + Debug + Send + Sync {
 
     /// Returns the file system of the inode.
     fn local_device(&self) -> &LocalDevice;
+
+    /// Syncs the file system of the inode.
+    fn sync_file_system(&self) -> io::Result<()> {
+        self.with_fd(|fd| cache::sync_filesystem(fd))
+    }
 }
 
 impl<H: Held> Inode for H {
@@ -35,6 +40,10 @@ impl<H: Held> Inode for H {
 
     fn device(&self) -> &Device {
         &self.local_device().device
+    }
+
+    fn sync_device(&self) -> io::Result<()> {
+        self.sync_file_system()
     }
 
     fn read_link(&self) -> io::Result<Vec<u8>> {
@@ -84,7 +93,7 @@ impl<H: Held> Inode for H {
 }
 
 /// Returns `none` for the error of a file system without attributes of this kind.
-fn none_if_unsupported<T>(error: io::Error, none: T) -> io::Result<T> {
+pub(super) fn none_if_unsupported<T>(error: io::Error, none: T) -> io::Result<T> {
     if error.kind() == io::ErrorKind::Unsupported { Ok(none) } else { Err(error) }
 }
 

@@ -13,15 +13,22 @@ mod metadata;
 mod name_folding;
 mod sink;
 mod source;
+mod stream;
 
-use crate::storage::{Dir, SourceFile, Storage};
+pub use sink::OpenedSink;
+pub use stream::Stream;
+
+use crate::storage::{Dir, Inode, SinkFile, SourceFile, Storage};
+use device::Devices;
 use dir::LocalDir;
 use dir_cache::DirCache;
 use haul_sys::{Follow, Stat};
+use sink::LocalSink;
 use source::LocalSource;
 use std::any::Any;
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -48,10 +55,52 @@ pub fn open(path: &Path, follow: Follow) -> io::Result<Arc<dyn Dir>> {
     Ok(Arc::new(LocalDir::root(path, follow, DirCache::of_process())?))
 }
 
+/// Files that the caller opened by descriptors, as files of this storage.
+#[derive(Debug, Default)]
+pub struct OpenedFiles(Devices);
+
+impl OpenedFiles {
+    /// Returns a file that is open for reading. `opened` is its metadata from when it was opened.
+    pub fn source(&self, file: File, opened: Stat) -> Arc<dyn SourceFile> {
+        let device = self.0.of(opened.dev, &file);
+        Arc::new(LocalSource::new(file, opened, Some(device)))
+    }
+
+    /// Returns a file that is open for reading, to be read at offsets or as a stream.
+    pub fn source_and_stream(&self, file: File, opened: Stat) -> (Arc<dyn SourceFile>, Stream) {
+        let (device, file) = (self.0.of(opened.dev, &file), Arc::new(file));
+        (Arc::new(LocalSource::shared(Arc::clone(&file), opened, device)), Stream::new(file))
+    }
+
+    /// Returns an inode that is open for reading: a directory or a file. `opened` is its metadata.
+    pub fn held(&self, file: File, opened: Stat) -> Arc<dyn Inode> {
+        self.source(file, opened)
+    }
+
+    /// Returns a file on the device `device` that is open for writing, under its final name.
+    pub fn sink(&self, file: File, device: u64, opened: OpenedSink) -> Arc<dyn SinkFile> {
+        let device = self.0.of(device, &file);
+        Arc::new(LocalSink::new(file, device, opened))
+    }
+}
+
+/// Returns the descriptor of a file of this storage, for metadata that the traits cannot copy.
+/// Returns `None` for a file of another storage.
+pub fn source_descriptor(file: &dyn SourceFile) -> Option<BorrowedFd<'_>> {
+    let file: &dyn Any = file;
+    file.downcast_ref::<LocalSource>().map(LocalSource::as_fd)
+}
+
+/// Returns the descriptor of a file of this storage, like [`source_descriptor`].
+pub fn sink_descriptor(file: &dyn SinkFile) -> Option<BorrowedFd<'_>> {
+    let file: &dyn Any = file;
+    file.downcast_ref::<LocalSink>().map(LocalSink::as_fd)
+}
+
 /// Returns a regular file that the caller has opened by itself, with its metadata: one that has no
 /// known place in a directory, such as the standard input.
 pub fn source_of(file: OwnedFd, opened: Stat) -> Arc<dyn SourceFile> {
-    Arc::new(LocalSource::new(file, opened, None))
+    Arc::new(LocalSource::new(file.into(), opened, None))
 }
 
 /// Returns a descriptor of a directory of the local file system, for callers that do not work on

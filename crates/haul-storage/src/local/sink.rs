@@ -5,7 +5,7 @@ use super::device::LocalDevice;
 use super::dir_place::DirPlace;
 use super::metadata::Held;
 use super::name_folding::check_trailing_dots;
-use super::source::{LocalSource, forget_pages, try_lock};
+use super::source::{LocalSource, OpenSink, forget_pages, try_lock, widened};
 use crate::failure::FirstFailure;
 use crate::metadata::{Metadata, Part, Unset};
 use crate::name::Name;
@@ -13,13 +13,15 @@ use crate::storage::{
     Create, Inode as _, Missing, Offload, Offloaded, Replace, SinkFile, SourceFile, SyncWhat,
 };
 use haul_model::ByteRange;
+use haul_sys::cache::{Advice, FOLIO_BYTES_MAX};
 use haul_sys::direct::{self, Alignment};
+use haul_sys::filesystem::Backing;
 use haul_sys::open::{
     ForUpdate, create_new_at, create_through_at, open_regular_for_update_at, reopen_source, unlink_at,
 };
 use haul_sys::sparse::Support;
 use haul_sys::transfer::CopyRange;
-use haul_sys::{Follow, cache, sparse, stat, transfer};
+use haul_sys::{Follow, cache, closing, sparse, stat, transfer};
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -29,19 +31,22 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+/// `errno` of files of different storages.
+const EXDEV: i32 = 18;
+
+/// `errno` of a file system that cannot copy a range. It is the same on all architectures but four.
+const EOPNOTSUPP: i32 = 95;
+
 /// Mode of an incomplete file: no other user may read it.
 const INCOMPLETE_MODE: u32 = 0o600;
 
 /// An open file that any number of workers fill.
 #[derive(Debug)]
 pub(super) struct LocalSink {
-    file: Arc<File>,
+    open: Arc<OpenSink>,
     device: Arc<LocalDevice>,
-    dir: Arc<DirPlace>,
-    /// Final name.
-    name: Name,
-    /// Temporary name; `None` if the file has its final name from the start.
-    temporary: Option<Name>,
+    /// `None` if the file has its final name from the start.
+    temporary: Option<TemporaryName>,
     /// True if this open file created its inode.
     is_new: bool,
     /// True if the file can be read by its descriptor.
@@ -50,16 +55,31 @@ pub(super) struct LocalSink {
     reserved: AtomicU64,
     is_locked: AtomicBool,
     is_committed: AtomicBool,
-    failure: Arc<FirstFailure>,
     direct: RwLock<Option<Alignment>>,
     /// True once a reader uses the descriptor. Locked while the use of the descriptor changes.
     is_shared: Mutex<bool>,
 }
 
-/// A regular file that was just opened for writing.
-enum OpenedFile {
-    Created(OwnedFd),
-    Existing(ForUpdate),
+/// Temporary name of a file, and its final name in the same directory.
+#[derive(Debug)]
+struct TemporaryName {
+    dir: Arc<DirPlace>,
+    temporary: Name,
+    name: Name,
+}
+
+/// Properties of a file that was just opened for writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OpenedSink {
+    /// True if the open created the file.
+    pub is_new: bool,
+    /// True if the file can be read by its descriptor.
+    pub is_readable: bool,
+}
+
+impl OpenedSink {
+    /// A file that the open created, which can be read and written.
+    pub const CREATED: OpenedSink = OpenedSink { is_new: true, is_readable: true };
 }
 
 impl LocalSink {
@@ -69,39 +89,45 @@ impl LocalSink {
     /// Returns the errors that [`Create`] names, and the errors of openat(2).
     pub(super) fn open(dir: &Arc<DirPlace>, name: &Name, create: Create) -> io::Result<LocalSink> {
         match create {
-            Create::New { mode } => {
-                let file = created(dir, name.as_c_str(), mode)?;
-                Ok(LocalSink::new(dir, name, None, OpenedFile::Created(file)))
-            }
+            Create::New { mode } => Ok(LocalSink::created(dir, created(dir, name.as_c_str(), mode)?)),
             Create::InPlace { missing, follow } => LocalSink::in_place(dir, name, missing, follow),
             Create::Temporary(tag) => LocalSink::temporary(dir, name, tag.name()),
             Create::Resume(tag) => LocalSink::resumed(dir, name, tag.name()),
         }
     }
 
-    fn new(dir: &Arc<DirPlace>, name: &Name, temporary: Option<Name>, opened: OpenedFile) -> LocalSink {
-        let (file, device, is_new, is_readable) = match opened {
-            OpenedFile::Created(file) => (file, Arc::clone(dir.device()), true, true),
-            OpenedFile::Existing(ForUpdate { file, found, is_readable }) => {
-                let device = dir.device_of(found.dev, &file);
-                (file, device, false, is_readable)
-            }
-        };
+    /// Returns a file that was just opened.
+    pub(super) fn new(file: File, device: Arc<LocalDevice>, opened: OpenedSink) -> LocalSink {
         LocalSink {
-            file: Arc::new(file.into()),
+            open: Arc::new(OpenSink { file, failure: FirstFailure::default() }),
             device,
-            dir: Arc::clone(dir),
-            name: name.clone(),
-            temporary,
-            is_new,
-            is_readable,
+            temporary: None,
+            is_new: opened.is_new,
+            is_readable: opened.is_readable,
             reserved: AtomicU64::new(0),
             is_locked: AtomicBool::new(false),
             is_committed: AtomicBool::new(false),
-            failure: Arc::default(),
             direct: RwLock::default(),
             is_shared: Mutex::default(),
         }
+    }
+
+    /// Returns a file that was created in a directory.
+    fn created(dir: &DirPlace, file: OwnedFd) -> LocalSink {
+        LocalSink::new(file.into(), Arc::clone(dir.device()), OpenedSink::CREATED)
+    }
+
+    /// Returns a file that existed.
+    fn existing(dir: &DirPlace, opened: ForUpdate) -> LocalSink {
+        let ForUpdate { file, found, is_readable } = opened;
+        let device = dir.device_of(found.dev, &file);
+        LocalSink::new(file.into(), device, OpenedSink { is_new: false, is_readable })
+    }
+
+    /// Returns the file, which has a temporary name.
+    fn named(mut self, dir: &Arc<DirPlace>, temporary: Name, name: &Name) -> LocalSink {
+        self.temporary = Some(TemporaryName { dir: Arc::clone(dir), temporary, name: name.clone() });
+        self
     }
 
     /// Opens `name` with its contents, or creates it.
@@ -109,7 +135,7 @@ impl LocalSink {
         if let Missing::Create { mode } = missing {
             match created(dir, name.as_c_str(), mode) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                file => return Ok(LocalSink::new(dir, name, None, OpenedFile::Created(file?))),
+                file => return Ok(LocalSink::created(dir, file?)),
             }
         }
         let place = dir.open()?;
@@ -123,14 +149,12 @@ impl LocalSink {
             {
                 let file = create_through_at(place.fd(), name.as_c_str(), mode)?;
                 let device = dir.device_of(stat::stat_fd(&file)?.dev, &file);
-                let mut sink = LocalSink::new(dir, name, None, OpenedFile::Created(file));
-                sink.device = device;
-                return Ok(sink);
+                return Ok(LocalSink::new(file.into(), device, OpenedSink::CREATED));
             }
             (opened, _) => opened?,
         };
         match opened {
-            Some(file) => Ok(LocalSink::new(dir, name, None, OpenedFile::Existing(file))),
+            Some(file) => Ok(LocalSink::existing(dir, file)),
             None => Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is not a regular file")),
         }
     }
@@ -146,7 +170,7 @@ impl LocalSink {
             }
             created => created?,
         };
-        Ok(LocalSink::new(dir, name, Some(temporary), OpenedFile::Created(file)))
+        Ok(LocalSink::created(dir, file).named(dir, temporary, name))
     }
 
     /// Opens the file that an earlier job left under a temporary name. Removes an unusable one.
@@ -154,7 +178,7 @@ impl LocalSink {
         let place = dir.open()?;
         let file = open_regular_for_update_at(place.fd(), temporary.as_c_str(), Follow::No)?;
         match file.filter(|file| file.found.nlink == 1) {
-            Some(file) => Ok(LocalSink::new(dir, name, Some(temporary), OpenedFile::Existing(file))),
+            Some(file) => Ok(LocalSink::existing(dir, file).named(dir, temporary, name)),
             None => {
                 unlink_at(place.fd(), temporary.as_c_str())?;
                 Err(io::ErrorKind::NotFound.into())
@@ -162,10 +186,20 @@ impl LocalSink {
         }
     }
 
+    /// Returns the descriptor.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.open.file.as_fd()
+    }
+
     /// Runs `sync`, after any other sync of the file.
     fn sync_by(&self, sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
-        self.failure.run(|| sync(&self.file).inspect_err(|_| forget_pages(&self.file)))
+        self.open.failure.run(|| sync(&self.open.file).inspect_err(|_| forget_pages(&self.open.file)))
     }
+}
+
+/// Returns true for the errors of a file that this process may not open again.
+fn is_unreachable(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound)
 }
 
 /// Creates a file under its final name.
@@ -183,7 +217,7 @@ fn created(dir: &Arc<DirPlace>, name: &CStr, mode: u32) -> io::Result<OwnedFd> {
 
 impl Held for LocalSink {
     fn with_fd<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
-        act(self.file.as_fd())
+        act(self.open.file.as_fd())
     }
 
     fn local_device(&self) -> &LocalDevice {
@@ -197,36 +231,36 @@ impl SinkFile for LocalSink {
     }
 
     fn lock(&self) -> io::Result<bool> {
-        let has_lock = try_lock(&self.file, "another job writes this file in place")?;
+        let has_lock = try_lock(&self.open.file, "another job writes this file in place")?;
         self.is_locked.fetch_or(has_lock, Ordering::Relaxed);
         Ok(has_lock)
     }
 
     fn reserve(&self, len: u64) -> io::Result<()> {
-        self.device.reserve(self.file.as_fd(), len)?;
+        self.device.reserve(self.open.file.as_fd(), len)?;
         self.reserved.fetch_max(len, Ordering::Relaxed);
         Ok(())
     }
 
     fn reserve_range(&self, range: ByteRange) -> io::Result<()> {
-        sparse::allocate(&self.file, range, true).map(drop)
+        sparse::allocate(&self.open.file, range, true).map(drop)
     }
 
     fn write_at(&self, at: u64, bytes: &[u8]) -> io::Result<()> {
         match *self.direct.read() {
-            None => transfer::write_all_at(&self.file, at, bytes),
-            Some(alignment) => direct::write_all_at(&self.file, at, bytes, alignment),
+            None => transfer::write_all_at(&self.open.file, at, bytes),
+            Some(alignment) => direct::write_all_at(&self.open.file, at, bytes, alignment),
         }
     }
 
     fn clear(&self, range: ByteRange, stop: &AtomicBool) -> io::Result<()> {
-        if matches!(sparse::punch_hole(&self.file, range), Ok(Support::Done)) {
+        if matches!(sparse::punch_hole(&self.open.file, range), Ok(Support::Done)) {
             return Ok(());
         }
         // Zeros are written instead, and never behind the end.
-        let end = range.end.0.min(stat::stat_fd(&self.file)?.size);
+        let end = range.end.0.min(stat::stat_fd(&self.open.file)?.size);
         let range = ByteRange::between(range.start.0.min(end), end);
-        match sparse::clear(&self.file, range, || stop.load(Ordering::Relaxed))? {
+        match sparse::clear(&self.open.file, range, || stop.load(Ordering::Relaxed))? {
             true => Ok(()),
             false => Err(io::ErrorKind::Interrupted.into()),
         }
@@ -236,12 +270,12 @@ impl SinkFile for LocalSink {
         if self.device.device.capabilities.preallocates && !range.is_empty() {
             // An error is harmless: no byte depends on the hole, and the file only takes more
             // space.
-            let _ = sparse::punch_hole(&self.file, range);
+            let _ = sparse::punch_hole(&self.open.file, range);
         }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        sparse::set_len(&self.file, len)
+        sparse::set_len(&self.open.file, len)
     }
 
     fn offload(
@@ -252,24 +286,51 @@ impl SinkFile for LocalSink {
         how: Offload,
     ) -> io::Result<Offloaded> {
         let from: &dyn std::any::Any = from;
-        let Some(from) = from.downcast_ref::<LocalSource>() else { return Ok(Offloaded::NeverBetween) };
-        if range.is_empty() {
+        let Some(from) = from.downcast_ref::<LocalSource>() else {
+            return Ok(Offloaded::NeverBetween(EXDEV));
+        };
+        // The file system decides whether an empty file may share its blocks.
+        let is_clone_of_nothing = how == Offload::Share && from.opened().size == 0;
+        if range.is_empty() && !is_clone_of_nothing {
             return Ok(Offloaded::Done(0));
         }
+        let share = |from: BorrowedFd<'_>| match range.is_empty() {
+            true => transfer::clone_file(from, &self.open.file),
+            false => transfer::clone_range(from, range.start.0, &self.open.file, to, range.len()),
+        };
         from.with_fd(|from| match how {
-            Offload::Share => match transfer::clone_range(from, range.start.0, &self.file, to, range.len()) {
+            Offload::Share => match share(from) {
                 Ok(()) => Ok(Offloaded::Done(range.len())),
-                Err(error) if transfer::clone_never_works_between(&error) => Ok(Offloaded::NeverBetween),
-                Err(error) if transfer::clone_is_unsupported(&error) => Ok(Offloaded::Unsupported),
-                Err(error) => Err(error),
+                Err(error) => {
+                    let errno = error.raw_os_error().unwrap_or(EOPNOTSUPP);
+                    match () {
+                        () if transfer::clone_never_works_between(&error) => {
+                            Ok(Offloaded::NeverBetween(errno))
+                        }
+                        () if transfer::clone_is_unsupported(&error) => Ok(Offloaded::Unsupported(errno)),
+                        () => Err(error),
+                    }
+                }
             },
-            Offload::Copy => match transfer::copy_range(from, range.start.0, &self.file, to, range.len())? {
-                CopyRange::Whole => Ok(Offloaded::Done(range.len())),
-                CopyRange::SourceEnded { copied } => Ok(Offloaded::Done(copied)),
-                CopyRange::Unsupported { copied: 0 } => Ok(Offloaded::Unsupported),
-                CopyRange::Unsupported { copied } => Ok(Offloaded::Done(copied)),
-            },
+            Offload::Copy => {
+                match transfer::copy_range(from, range.start.0, &self.open.file, to, range.len())? {
+                    CopyRange::Whole => Ok(Offloaded::Done(range.len())),
+                    CopyRange::SourceEnded { copied } => Ok(Offloaded::Done(copied)),
+                    CopyRange::Unsupported { copied: 0 } => Ok(Offloaded::Unsupported(EOPNOTSUPP)),
+                    CopyRange::Unsupported { copied } => Ok(Offloaded::Done(copied)),
+                }
+            }
         })
+    }
+
+    fn start_writeback(&self, range: ByteRange) {
+        // A later sync writes the range, and reports failures.
+        let _ = cache::start_writeback(&self.open.file, range);
+    }
+
+    fn drop_pages(&self, range: ByteRange) {
+        // Pages that stay only occupy memory.
+        let _ = cache::advise(&self.open.file, widened(range, FOLIO_BYTES_MAX), Advice::DontNeed);
     }
 
     fn sync(&self, what: SyncWhat) -> io::Result<()> {
@@ -285,22 +346,29 @@ impl SinkFile for LocalSink {
     }
 
     fn failure(&self) -> Option<io::Error> {
-        self.failure.get()
+        self.open.failure.get()
     }
 
     fn is_syncing(&self) -> bool {
-        self.failure.is_syncing()
+        self.open.failure.is_syncing()
     }
 
     fn reader(&self) -> io::Result<Arc<dyn SourceFile>> {
         let mut is_shared = self.is_shared.lock();
-        let file = if self.is_readable && self.direct.read().is_none() {
-            *is_shared = true;
-            Arc::clone(&self.file)
-        } else {
-            Arc::new(reopen_source(&self.file, false)?.into())
+        let can_share = self.is_readable && self.direct.read().is_none();
+        let capabilities = &self.device.device.capabilities;
+        // A network file system checks at each open whether the file still is what was written.
+        let is_own_enough = capabilities.is_local || capabilities.backing != Backing::Storage;
+        let reopened = match can_share && is_own_enough {
+            true => None,
+            false => match reopen_source(&self.open.file, false) {
+                // The mode of the file forbids it, or /proc is missing.
+                Err(error) if can_share && is_unreachable(&error) => None,
+                reopened => Some(reopened?),
+            },
         };
-        Ok(Arc::new(LocalSource::reader(file, &self.device, &self.failure)))
+        *is_shared |= reopened.is_none();
+        Ok(Arc::new(LocalSource::reader(reopened.map(File::from), &self.open, &self.device)))
     }
 
     fn set_direct(&self, is_on: bool) -> io::Result<Option<Alignment>> {
@@ -308,28 +376,32 @@ impl SinkFile for LocalSink {
         let mut writes = self.direct.write();
         if !is_on {
             if writes.take().is_some() {
-                direct::set_direct(&self.file, false)?;
+                direct::set_direct(&self.open.file, false)?;
             }
             return Ok(None);
         }
         // A reader has buffers of its own, which need not be aligned. Only an empty file shows
         // whether such writes work.
-        if writes.is_none() && !*is_shared && stat::stat_fd(&self.file)?.size == 0 {
-            *writes = direct::probe_write(&self.file)?;
+        if writes.is_none() && !*is_shared && stat::stat_fd(&self.open.file)?.size == 0 {
+            *writes = direct::probe_write(&self.open.file)?;
         }
         Ok(*writes)
     }
 
+    fn flush(&self) -> io::Result<()> {
+        match self.device.device.capabilities.close_may_fail {
+            true => self.sync_by(|file| closing::flush(file)),
+            false => Ok(()),
+        }
+    }
+
     fn finish(&self, len: u64, metadata: &Metadata<'_>) -> Result<(), Unset> {
-        let now = stat::stat_fd(&self.file).map_err(Unset::of(Part::Length))?;
+        let now = stat::stat_fd(&self.open.file).map_err(Unset::of(Part::Length))?;
         // A file of the right length may have reserved more space, which this gives back.
         if now.size != len || self.reserved.load(Ordering::Relaxed) > len {
-            sparse::set_len(&self.file, len).map_err(Unset::of(Part::Length))?;
+            sparse::set_len(&self.open.file, len).map_err(Unset::of(Part::Length))?;
         }
-        if self.device.device.capabilities.close_may_fail {
-            let flushed = self.sync_by(|file| self.device.flush(file.as_fd()));
-            flushed.map_err(Unset::of(Part::Bytes))?;
-        }
+        self.flush().map_err(Unset::of(Part::Bytes))?;
         let has_owner = metadata.user.is_none_or(|user| user == now.uid)
             && metadata.group.is_none_or(|group| group == now.gid);
         if self.is_new && has_owner {
@@ -346,13 +418,13 @@ impl SinkFile for LocalSink {
     }
 
     fn commit(&self, replace: Replace) -> io::Result<()> {
-        self.failure.unless_failed(|| {
-            if let Some(temporary) = &self.temporary
+        self.open.failure.unless_failed(|| {
+            if let Some(TemporaryName { dir, temporary, name }) = &self.temporary
                 && !self.is_committed()
             {
-                let place = self.dir.open()?;
-                let (from, to) = ((place.fd(), temporary.as_c_str()), (place.fd(), self.name.as_c_str()));
-                self.dir.name_folding().rename(from, to, replace)?;
+                let place = dir.open()?;
+                let (from, to) = ((place.fd(), temporary.as_c_str()), (place.fd(), name.as_c_str()));
+                dir.name_folding().rename(from, to, replace)?;
             }
             self.is_committed.store(true, Ordering::Relaxed);
             Ok(())
@@ -364,10 +436,12 @@ impl SinkFile for LocalSink {
     }
 
     fn abandon(&self) -> io::Result<()> {
-        let Some(temporary) = self.temporary.as_ref().filter(|_| !self.is_committed()) else {
+        let Some(TemporaryName { dir, temporary, .. }) =
+            self.temporary.as_ref().filter(|_| !self.is_committed())
+        else {
             return Ok(());
         };
-        match unlink_at(self.dir.open()?.fd(), temporary.as_c_str()) {
+        match unlink_at(dir.open()?.fd(), temporary.as_c_str()) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             removed => removed,
         }
@@ -379,7 +453,7 @@ impl Drop for LocalSink {
     fn drop(&mut self) {
         if self.is_locked.load(Ordering::Relaxed) {
             // After an error the lock ends with the last descriptor.
-            let _ = self.file.unlock();
+            let _ = self.open.file.unlock();
         }
     }
 }

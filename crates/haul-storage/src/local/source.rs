@@ -5,7 +5,7 @@ use super::metadata::Held;
 use crate::failure::FirstFailure;
 use crate::storage::{DropRetries, ReadBack, SourceFile};
 use haul_model::ByteRange;
-use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
+use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX, Residency};
 use haul_sys::direct::{self, Alignment};
 use haul_sys::filesystem::Backing;
 use haul_sys::open::{open_entry_at, open_source_at, reopen_source};
@@ -31,15 +31,31 @@ const PATIENT_DROPS_MAX: u32 = 9;
 /// An open file.
 #[derive(Debug)]
 pub(super) struct LocalSource {
-    file: Arc<File>,
+    descriptor: Descriptor,
     /// Metadata from when the file was opened, once it was needed.
     opened: OnceLock<Stat>,
     /// The file system, once it was needed.
     device: OnceLock<Arc<LocalDevice>>,
-    /// For the reader of a file that is written: the first failed sync of that file.
-    written: Option<Arc<FirstFailure>>,
     direct: RwLock<Option<DirectReads>>,
     is_locked: AtomicBool,
+}
+
+/// Descriptor of a file that is written, and its failed syncs. Its readers share them.
+#[derive(Debug)]
+pub(super) struct OpenSink {
+    pub(super) file: File,
+    pub(super) failure: FirstFailure,
+}
+
+/// Descriptor by which a file is read.
+#[derive(Debug)]
+enum Descriptor {
+    /// One of its own.
+    Own(File),
+    /// One that a stream reads too.
+    Shared(Arc<File>),
+    /// That of the sink which is read back, or another one for the same file.
+    OfSink(Arc<OpenSink>, Option<File>),
 }
 
 /// Reads past the page cache.
@@ -83,39 +99,59 @@ pub(super) fn open_source(place: &OwnedFd, name: &CStr, follow: Follow) -> io::R
 
 impl LocalSource {
     /// Returns a file that was just opened, on this file system if it is known.
-    pub(super) fn new(file: OwnedFd, opened: Stat, device: Option<Arc<LocalDevice>>) -> LocalSource {
+    pub(super) fn new(file: File, opened: Stat, device: Option<Arc<LocalDevice>>) -> LocalSource {
+        LocalSource::by(Descriptor::Own(file), opened.into(), device)
+    }
+
+    /// Returns a file that was just opened, and that a stream reads too.
+    pub(super) fn shared(file: Arc<File>, opened: Stat, device: Arc<LocalDevice>) -> LocalSource {
+        LocalSource::by(Descriptor::Shared(file), opened.into(), Some(device))
+    }
+
+    /// Returns the reader of a file that is written, by the descriptor that writes or by another
+    /// one.
+    pub(super) fn reader(own: Option<File>, sink: &Arc<OpenSink>, device: &Arc<LocalDevice>) -> LocalSource {
+        let descriptor = Descriptor::OfSink(Arc::clone(sink), own);
+        LocalSource::by(descriptor, OnceLock::new(), Some(Arc::clone(device)))
+    }
+
+    fn by(descriptor: Descriptor, opened: OnceLock<Stat>, device: Option<Arc<LocalDevice>>) -> LocalSource {
         LocalSource {
-            file: Arc::new(file.into()),
-            opened: opened.into(),
+            descriptor,
+            opened,
             device: device.map_or_else(OnceLock::new, OnceLock::from),
-            written: None,
             direct: RwLock::default(),
             is_locked: AtomicBool::new(false),
         }
     }
 
-    /// Returns the reader of a file that is written. `file` may be the descriptor that writes.
-    pub(super) fn reader(
-        file: Arc<File>,
-        device: &Arc<LocalDevice>,
-        written: &Arc<FirstFailure>,
-    ) -> LocalSource {
-        LocalSource {
-            file,
-            opened: OnceLock::new(),
-            device: Arc::clone(device).into(),
-            written: Some(Arc::clone(written)),
-            direct: RwLock::default(),
-            is_locked: AtomicBool::new(false),
+    /// Returns the descriptor.
+    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+        self.file().as_fd()
+    }
+
+    fn file(&self) -> &File {
+        match &self.descriptor {
+            Descriptor::Own(file) | Descriptor::OfSink(_, Some(file)) => file,
+            Descriptor::Shared(file) => file,
+            Descriptor::OfSink(sink, None) => &sink.file,
+        }
+    }
+
+    /// Returns the sink whose file is read back.
+    fn written(&self) -> Option<&OpenSink> {
+        match &self.descriptor {
+            Descriptor::OfSink(sink, _) => Some(sink),
+            Descriptor::Own(_) | Descriptor::Shared(_) => None,
         }
     }
 
     /// Writes a range back and drops it from the page cache.
     fn clear(&self, range: ByteRange, retries: DropRetries) -> io::Result<ReadBack> {
         let drop_once = |range| {
-            cache::wait_writeback(&self.file, range)?;
+            cache::wait_writeback(self.file(), range)?;
             // The residency check below detects pages that stay.
-            let _ = cache::advise(&self.file, range, Advice::DontNeed);
+            let _ = cache::advise(self.file(), range, Advice::DontNeed);
             Ok::<(), io::Error>(())
         };
         match self.local_device().device.capabilities.backing {
@@ -133,7 +169,7 @@ impl LocalSource {
             }
             let boundary = if attempt == 0 { cache::page_bytes() } else { FOLIO_BYTES_MAX };
             drop_once(widened(range, boundary))?;
-            match cache::residency(&self.file, range) {
+            match cache::residency(self.file(), range) {
                 Ok(Some(found)) if found.cached == 0 => return Ok(ReadBack::FromDevice),
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => {
@@ -151,60 +187,68 @@ impl LocalSource {
 
 impl Held for LocalSource {
     fn with_fd<T>(&self, act: impl FnOnce(BorrowedFd<'_>) -> io::Result<T>) -> io::Result<T> {
-        act(self.file.as_fd())
+        act(self.file().as_fd())
     }
 
     fn local_device(&self) -> &LocalDevice {
-        self.device.get_or_init(|| Arc::new(LocalDevice::of(self.opened().dev, &*self.file)))
+        self.device.get_or_init(|| Arc::new(LocalDevice::of(self.opened().dev, self.file())))
     }
 }
 
 impl SourceFile for LocalSource {
     fn opened(&self) -> &Stat {
         // A reader asks when it is first needed: most read a small file once.
-        self.opened.get_or_init(|| stat::stat_fd(&self.file).unwrap_or(UNKNOWN))
+        self.opened.get_or_init(|| stat::stat_fd(self.file()).unwrap_or(UNKNOWN))
     }
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
         match &*self.direct.read() {
-            None => transfer::read_at(&self.file, at, into),
-            Some(DirectReads { alignment, own: None }) => direct::read_at(&self.file, at, into, *alignment),
+            None => transfer::read_at(self.file(), at, into),
+            Some(DirectReads { alignment, own: None }) => direct::read_at(self.file(), at, into, *alignment),
             Some(DirectReads { alignment, own: Some(own) }) => direct::read_at(own, at, into, *alignment),
         }
     }
 
     fn next_data(&self, range: ByteRange) -> io::Result<Option<ByteRange>> {
-        sparse::next_data(&self.file, range.start.0, range.len())
+        sparse::next_data(self.file(), range.start.0, range.len())
     }
 
     fn place(&self) -> io::Result<Place> {
-        place_of(&self.file)
+        place_of(self.file())
     }
 
     fn lock(&self) -> io::Result<bool> {
-        if self.written.is_some() {
+        if self.written().is_some() {
             return Err(io::ErrorKind::InvalidInput.into());
         }
-        let has_lock = try_lock(&self.file, "another job uses this file")?;
+        let has_lock = try_lock(self.file(), "another job uses this file")?;
         self.is_locked.fetch_or(has_lock, Ordering::Relaxed);
         Ok(has_lock)
     }
 
     fn advise(&self, range: ByteRange, advice: Advice) {
+        // Otherwise the kernel searches the cache for each page of a file that was read recently.
+        if advice == Advice::WillNeed && cache::ends_in_memory(self.file(), range) {
+            return;
+        }
         // Advice may be ignored.
-        let _ = cache::advise(&self.file, range, advice);
+        let _ = cache::advise(self.file(), range, advice);
+    }
+
+    fn residency(&self, range: ByteRange) -> Option<Residency> {
+        cache::residency(self.file(), range).ok().flatten()
     }
 
     fn evict(&self, range: ByteRange, retries: DropRetries) -> io::Result<ReadBack> {
-        let Some(written) = &self.written else { return self.clear(range, retries) };
-        written.run(|| self.clear(range, retries).inspect_err(|_| forget_pages(&self.file)))
+        let Some(written) = self.written() else { return self.clear(range, retries) };
+        written.failure.run(|| self.clear(range, retries).inspect_err(|_| forget_pages(self.file())))
     }
 
     fn set_direct(&self, is_on: bool) -> io::Result<Option<Alignment>> {
         let mut reads = self.direct.write();
         if !is_on {
             if let Some(DirectReads { own: None, .. }) = &*reads {
-                direct::set_direct(&self.file, false)?;
+                direct::set_direct(self.file(), false)?;
             }
             *reads = None;
             return Ok(None);
@@ -213,10 +257,10 @@ impl SourceFile for LocalSource {
             return Ok(Some(*alignment));
         }
         // The flag belongs to the open file, which the sink of a reader may use as well.
-        let own = self.written.is_some().then(|| reopen_source(&self.file, false)).transpose()?;
+        let own = self.written().is_some().then(|| reopen_source(self.file(), false)).transpose()?;
         let probed = match &own {
             Some(own) => direct::probe_read(own)?,
-            None => direct::probe_read(&self.file)?,
+            None => direct::probe_read(self.file())?,
         };
         *reads = probed.map(|alignment| DirectReads { alignment, own });
         Ok(probed)
@@ -228,7 +272,7 @@ impl Drop for LocalSource {
     fn drop(&mut self) {
         if self.is_locked.load(Ordering::Relaxed) {
             // After an error the lock ends with the last descriptor.
-            let _ = self.file.unlock();
+            let _ = self.file().unlock();
         }
     }
 }
@@ -253,7 +297,7 @@ pub(super) fn forget_pages(file: &File) {
 }
 
 /// Widens a range to the next multiples of `boundary`, as far as offsets allow.
-fn widened(range: ByteRange, boundary: u64) -> ByteRange {
+pub(super) fn widened(range: ByteRange, boundary: u64) -> ByteRange {
     let start = range.start.0 / boundary * boundary;
     ByteRange::between(start, range.end.0.checked_next_multiple_of(boundary).unwrap_or(range.end.0))
 }

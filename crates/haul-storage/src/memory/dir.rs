@@ -255,10 +255,6 @@ impl Dir for Handle<ForNames> {
         })
     }
 
-    fn sync_device(&self) -> io::Result<()> {
-        self.call(Call::SyncDevice, Disk::sync_device)
-    }
-
     fn space(&self) -> io::Result<Space> {
         self.call(Call::Space, |disk| {
             let free = disk.capacity.saturating_sub(disk.occupied).saturating_mul(PAGE_BYTES);

@@ -1,7 +1,7 @@
 //! Open files in memory.
 
 use super::disk::{Contents, Disk};
-use super::errno::{EFBIG, EINVAL, ensure, error};
+use super::errno::{EFBIG, EINVAL, EXDEV, ensure, error};
 use super::faults::Call;
 use super::names::Ino;
 use super::open::Handle;
@@ -14,7 +14,7 @@ use crate::storage::{
 };
 use haul_model::ByteRange;
 use haul_sys::Stat;
-use haul_sys::cache::Advice;
+use haul_sys::cache::{Advice, Residency};
 use haul_sys::direct::Alignment;
 use parking_lot::Mutex;
 use std::any::Any;
@@ -99,6 +99,10 @@ impl SourceFile for Handle<ForReading> {
     }
 
     fn advise(&self, _: ByteRange, _: Advice) {}
+
+    fn residency(&self, _: ByteRange) -> Option<Residency> {
+        None
+    }
 
     fn evict(&self, range: ByteRange, _: DropRetries) -> io::Result<ReadBack> {
         self.shared.observe(Call::WriteBack, range.len());
@@ -200,10 +204,10 @@ impl SinkFile for Handle<ForWriting> {
         how: Offload,
     ) -> io::Result<Offloaded> {
         let Some(from) = (from as &dyn Any).downcast_ref::<Handle<ForReading>>() else {
-            return Ok(Offloaded::NeverBetween);
+            return Ok(Offloaded::NeverBetween(EXDEV));
         };
         if !Arc::ptr_eq(&from.shared, &self.shared) {
-            return Ok(Offloaded::NeverBetween);
+            return Ok(Offloaded::NeverBetween(EXDEV));
         }
         self.shared.call(Call::Offload, range.len(), |disk| {
             let len = disk.pages(from.ino).len();
@@ -216,7 +220,7 @@ impl SinkFile for Handle<ForWriting> {
                 && (is_page(range.end.0) || is_end)
                 && from.ino != self.ino;
             match how {
-                Offload::Share if !can_share => Ok(Offloaded::Unsupported),
+                Offload::Share if !can_share => Ok(Offloaded::Unsupported(EINVAL)),
                 Offload::Share => {
                     disk.ensure_space(
                         disk.pages(self.ino).missing(ByteRange::between(to, to + range.len())),
@@ -234,6 +238,10 @@ impl SinkFile for Handle<ForWriting> {
             }
         })
     }
+
+    fn start_writeback(&self, _: ByteRange) {}
+
+    fn drop_pages(&self, _: ByteRange) {}
 
     fn sync(&self, what: SyncWhat) -> io::Result<()> {
         let range = match what {
@@ -276,6 +284,10 @@ impl SinkFile for Handle<ForWriting> {
 
     fn set_direct(&self, _: bool) -> io::Result<Option<Alignment>> {
         Ok(None)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        Ok(())
     }
 
     fn finish(&self, len: u64, metadata: &Metadata<'_>) -> Result<(), Unset> {

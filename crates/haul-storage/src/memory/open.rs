@@ -150,6 +150,10 @@ impl<R: fmt::Debug + Send + Sync + 'static> Inode for Handle<R> {
         &self.shared.device
     }
 
+    fn sync_device(&self) -> io::Result<()> {
+        self.call(Call::SyncDevice, Disk::sync_device)
+    }
+
     fn read_link(&self) -> io::Result<Vec<u8>> {
         self.call(Call::ReadLink, |disk| match &disk.node(self.ino).contents {
             Contents::Link(target) => Ok(target.clone()),

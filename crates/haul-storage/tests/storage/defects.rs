@@ -3,8 +3,8 @@
 use haul_model::{ByteRange, RelPath};
 use haul_storage::{
     Advice, Alignment, Change, Create, Device, Dir, DropRetries, Entry, FileKind, Follow, Inode, Listing,
-    Metadata, Missing, Name, Node, Offload, Offloaded, ReadBack, Remove, Replace, SinkFile, SourceFile,
-    Space, Stat, SyncWhat, Tag, Times, Unset, Version,
+    Metadata, Missing, Name, Node, Offload, Offloaded, ReadBack, Remove, Replace, Residency, SinkFile,
+    SourceFile, Space, Stat, SyncWhat, Tag, Times, Unset, Version,
 };
 use std::any::Any;
 use std::ffi::{CStr, CString};
@@ -141,6 +141,7 @@ defects! {
     AttributesIgnoreErrors,
     AttributesAreTruncated,
     RemovedAttributeIsClaimed,
+    AttributesOfEntriesFollowLinks,
 }
 
 use Defect as D;
@@ -195,6 +196,13 @@ macro_rules! bad_inode {
 
             fn device(&self) -> &Device {
                 self.inner.device()
+            }
+
+            fn sync_device(&self) -> io::Result<()> {
+                if self.defect == D::SyncOfDeviceDoesNothing {
+                    return Ok(());
+                }
+                self.inner.sync_device()
             }
 
             fn read_link(&self) -> io::Result<Vec<u8>> {
@@ -328,6 +336,13 @@ impl Dir for BadDir {
 
     fn hold(&self, name: &Name) -> io::Result<Arc<dyn Inode>> {
         Ok(Arc::new(BadInode { inner: self.inner.hold(name)?, defect: self.defect }))
+    }
+
+    fn attributes_at(&self, name: &Name) -> io::Result<Vec<CString>> {
+        match self.defect {
+            D::AttributesOfEntriesFollowLinks => self.inner.source(name, Follow::Yes)?.attributes(),
+            _ => self.hold(name)?.attributes(),
+        }
     }
 
     fn dir(&self, name: &Name, follow: Follow, missing: Missing) -> io::Result<Arc<dyn Dir>> {
@@ -517,10 +532,6 @@ impl Dir for BadDir {
         }
     }
 
-    fn sync_device(&self) -> io::Result<()> {
-        if self.defect == D::SyncOfDeviceDoesNothing { Ok(()) } else { self.inner.sync_device() }
-    }
-
     fn space(&self) -> io::Result<Space> {
         let space = self.inner.space();
         match self.defect {
@@ -619,6 +630,10 @@ impl SourceFile for BadSource {
         self.inner.advise(range, advice);
     }
 
+    fn residency(&self, range: ByteRange) -> Option<Residency> {
+        self.inner.residency(range)
+    }
+
     fn evict(&self, range: ByteRange, retries: DropRetries) -> io::Result<ReadBack> {
         match self.defect {
             D::EvictDoesNothing => Ok(ReadBack::FromDevice),
@@ -704,6 +719,14 @@ impl SinkFile for BadSink {
         self.inner.leave_out(range);
     }
 
+    fn start_writeback(&self, range: ByteRange) {
+        self.inner.start_writeback(range);
+    }
+
+    fn drop_pages(&self, range: ByteRange) {
+        self.inner.drop_pages(range);
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         let size = self.inner.stat()?.size;
         match self.defect {
@@ -728,7 +751,7 @@ impl SinkFile for BadSink {
                 copy(from, &*self.inner, half, to)?;
                 Ok(Offloaded::Done(range.len()))
             }
-            D::ShareIsRefused if how == Offload::Share => Ok(Offloaded::NeverBetween),
+            D::ShareIsRefused if how == Offload::Share => Ok(Offloaded::NeverBetween(18)),
             _ => self.inner.offload(from, range, to, how),
         }
     }
@@ -766,6 +789,10 @@ impl SinkFile for BadSink {
 
     fn set_direct(&self, is_on: bool) -> io::Result<Option<Alignment>> {
         self.inner.set_direct(is_on)
+    }
+
+    fn flush(&self) -> io::Result<()> {
+        self.inner.flush()
     }
 
     fn finish(&self, len: u64, metadata: &Metadata<'_>) -> Result<(), Unset> {

@@ -71,3 +71,20 @@ fn advice_is_accepted_for_files_and_refused_for_pipes() {
     let error = cache::check_writeback(&reader).expect_err("no file");
     assert_eq!(errno(&error), Some(Errno::SPIPE));
 }
+
+#[test]
+fn range_whose_last_page_is_cached_ends_in_memory() {
+    for place in places() {
+        let file = create_new_at(opened(place.path()), c"file", 0o600).expect("made");
+        write_all_at(&file, 0, &[7; 1 << 16]).expect("written");
+        let whole = ByteRange::between(0, 1 << 16);
+        if !shown_or_skip(
+            cache::residency(&file, whole).expect("asked").is_some(),
+            "a kernel that says what the page cache holds",
+        ) {
+            return;
+        }
+        assert!(cache::ends_in_memory(&file, whole), "the bytes were just written");
+        assert!(!cache::ends_in_memory(&file, ByteRange::between(1 << 20, 2 << 20)), "past the end");
+    }
+}

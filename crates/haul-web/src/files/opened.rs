@@ -4,15 +4,12 @@ use super::{Entry, FileError, entry, failed};
 use aws_lc_rs::digest::{SHA256, digest};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use haul_storage::{Change, Dir, FileKind, Follow, Lengths, SourceFile, Stat, Version};
+use haul_storage::{Change, Dir, FileKind, Follow, SourceFile, Stat, Version};
 use std::io;
 use std::sync::Arc;
 
 /// Maximum number of bytes of a file that is read before it is sent.
 const HELD_BYTES_MAX: usize = 16 << 20;
-
-/// Number of bytes that are read at once of a file without a certain length.
-const HELD_STEP_BYTES: usize = 64 << 10;
 
 /// A regular file that is open for reading.
 #[derive(Debug)]
@@ -96,45 +93,15 @@ pub(crate) fn open_file(root: &Arc<dyn Dir>, path: &[u8]) -> Result<OpenedFile, 
         io::ErrorKind::InvalidInput => OTHER_KIND,
         _ => failed(DOING)(error),
     })?;
-    if is_length_certain(&*file) {
+    if file.device().capabilities.lengths.is_certain(file.opened().size) {
         let now = file.stat().map_err(failed(DOING))?;
         let has_ctime = now.ctime == file.opened().ctime;
         return Ok(OpenedFile::Stored { file, has_ctime });
     }
-    read_all(&*file).map(OpenedFile::Held).map_err(|error| match error.kind() {
+    file.read_all(HELD_BYTES_MAX).map(OpenedFile::Held).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => FileError::Kind(
             "cannot open the file: its file system does not report its length, and it has more than 16 MiB",
         ),
         _ => failed("read the file")(error),
     })
-}
-
-/// Returns true if a file has as many bytes as it reports.
-fn is_length_certain(file: &dyn SourceFile) -> bool {
-    match file.device().capabilities.lengths {
-        Lengths::Certain => true,
-        Lengths::CertainUnlessZero => file.opened().size > 0,
-        Lengths::Uncertain => false,
-    }
-}
-
-/// Reads a file to its end, whatever length it reports.
-///
-/// # Errors
-/// Returns [`io::ErrorKind::FileTooLarge`] if the file has more than [`HELD_BYTES_MAX`] bytes, and
-/// the errors of [`SourceFile::read_at`].
-fn read_all(file: &dyn SourceFile) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    loop {
-        let filled = bytes.len();
-        bytes.resize(filled + HELD_STEP_BYTES, 0);
-        let read = file.read_at(filled as u64, &mut bytes[filled..])?;
-        bytes.truncate(filled + read);
-        if bytes.len() > HELD_BYTES_MAX {
-            return Err(io::ErrorKind::FileTooLarge.into());
-        }
-        if read < HELD_STEP_BYTES {
-            return Ok(bytes);
-        }
-    }
 }

@@ -4,7 +4,7 @@ use crate::cp::copied_file::CopiedFile;
 use crate::cp::descriptors::Opened;
 use crate::cp::job::Job;
 use crate::cp::ranges::Ranges;
-use haul_engine::copy::{CopyError, FileEnds, FileJob, Part, Tally};
+use haul_engine::copy::{CopyError, CopySource, FileEnds, FileJob, Part, Tally};
 use haul_sys::{FileKind, open, stat};
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -31,30 +31,19 @@ pub(super) fn open<'j>(job: &'j Job<'j>, range: LaterRange<'_>) -> Result<Option
     let Some(first) = ranges.ends() else { return Ok(None) };
     let (turn, _) = job.memory.write_alone(first.sink_identity);
     let unopened = |source| CopyError::OpenSource { path: parent.source_path_of(&source_name), source };
-    let (source, source_stat) = if first.source_stat.kind == FileKind::Regular {
-        (first.source.try_clone().map_err(unopened)?, first.source_stat)
-    } else {
+    let (source, source_stat) = match &first.source {
+        CopySource::File(_) => (first.source.clone(), first.source_stat),
         // Data that was read from a stream cannot be read again.
-        let fd = open::open_stream_at(parent.source(), &*source_name, first.follow).map_err(unopened)?;
-        let found = stat::stat_fd(&fd).map_err(unopened)?;
-        (fd, found)
+        CopySource::Generated(..) | CopySource::Stream(_) => {
+            let fd = open::open_stream_at(parent.source(), &*source_name, first.follow).map_err(unopened)?;
+            let found = stat::stat_fd(&fd).map_err(unopened)?;
+            (job.source_end(fd.into(), found), found)
+        }
     };
-    let sink = first.sink.try_clone().map_err(|source| CopyError::Cannot {
-        action: "open",
-        path: parent.sink_path_of(&first.sink_name),
-        source,
-    })?;
     if source_stat.kind == FileKind::Regular {
         Tally::add(&job.tally().files_found, 1);
     }
-    let ends = FileEnds {
-        source,
-        source_stat,
-        sink,
-        sink_state: first.sink_state,
-        sink_dev: first.sink_identity.0,
-        sink_is_regular: first.sink_is_regular,
-    };
+    let ends = FileEnds { source, source_stat, sink: first.sink.clone(), sink_state: first.sink_state };
     let copied = CopiedFile {
         job,
         parent: parent.clone(),

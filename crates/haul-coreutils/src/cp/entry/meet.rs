@@ -7,10 +7,12 @@ use crate::cp::backup;
 use crate::cp::links::LinkAction;
 use crate::cp::rules::{Dereference, Existing, Make};
 use haul_engine::copy::{CopyError, Question, Refusal, Tally, is_as_new, quote};
+use haul_storage::SourceFile;
 use haul_sys::{FileKind, Follow, Stat, open, process, stat};
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Returns true for `ELOOP`. The number is the same on all architectures of Linux but three; the
 /// error kind is unstable in the standard library.
@@ -64,17 +66,19 @@ impl Task<'_, '_> {
     }
 
     /// Opens source and sink for reading, if both are still the files that were found.
-    fn open_both(&self, before: &Stat) -> io::Result<(OwnedFd, OwnedFd)> {
+    fn open_both(&self, before: &Stat) -> io::Result<(Arc<dyn SourceFile>, Arc<dyn SourceFile>)> {
         let parent = &self.entry.parent;
         let follow = if self.looks_at_link() { Follow::No } else { Follow::Yes };
         let source = open::open_source_at(parent.source(), &*self.entry.source_name, self.follows(), false)?;
         let sink = open::open_source_at(parent.sink(), self.sink_name(), follow, false)?;
-        for (file, met) in [(&source, &self.source), (&sink, before)] {
-            if stat::stat_fd(file)?.identity() != met.identity() {
-                return Err(io::Error::other("another file has this name now"));
+        let held = |file: OwnedFd, met: &Stat| {
+            let found = stat::stat_fd(&file)?;
+            match found.identity() == met.identity() {
+                true => Ok(self.job.opened.source(file.into(), found)),
+                false => Err(io::Error::other("another file has this name now")),
             }
-        }
-        Ok((source, sink))
+        };
+        Ok((held(source, &self.source)?, held(sink, before)?))
     }
 
     fn look_at_sink(&self) -> Result<Sink, CopyError> {

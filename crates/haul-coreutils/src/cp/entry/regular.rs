@@ -1,10 +1,11 @@
 //! Regular files, and special files that are read like them: opens both ends, whose bytes the data
 //! path copies.
 
-use super::standing::{complete, refuse_second_writer};
+use super::standing::{CompleteSink, complete, refuse_second_writer};
 use super::task::{Sink, Task, made_line};
 use crate::cp::contexts::{Label, Labelling};
 use crate::cp::copied_file::CopiedFile;
+use crate::cp::descriptors::sink_fd;
 use crate::cp::directory::Identity;
 use crate::cp::job::Job;
 use crate::cp::links::WriteTurn;
@@ -12,12 +13,14 @@ use crate::cp::ranges::OpenedEnds;
 use crate::cp::rules::{Contexts, CopyRules, Dereference, Make};
 use crate::cp::tree_entry::Entry;
 use crate::cp::tree_worker::Counted;
-use haul_engine::copy::{CopyError, FileEnds, FileJob, Refusal, SinkState, Tally};
+use haul_engine::copy::{CopyError, CopySink, FileEnds, FileJob, Refusal, SinkState, Tally};
+use haul_storage::local::{OpenedSink, Stream};
 use haul_sys::metadata::{Place, set_mode_at};
 use haul_sys::open as sys;
-use haul_sys::{FileKind, Follow, Stat, filesystem, sparse, stat, wait};
+use haul_sys::{FileKind, Follow, Stat, filesystem, stat, wait};
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Instant;
 
 /// Opens both ends of a file on the fast path: from a directory into one that this job created, so
@@ -61,13 +64,12 @@ pub(super) fn into_new_directory<'j>(job: &'j Job<'j>, entry: &Entry) -> Option<
     if let Some(line) = now {
         job.report().made(&line);
     }
+    let device = parent.sink_dev.unwrap_or(0);
     let ends = FileEnds {
-        source,
+        source: job.source_end(source.into(), source_stat),
         source_stat,
-        sink,
+        sink: CopySink::File(job.opened.sink(sink.into(), device, OpenedSink::CREATED)),
         sink_state: SinkState::New,
-        sink_dev: parent.sink_dev.unwrap_or(0),
-        sink_is_regular: true,
     };
     let copied = CopiedFile {
         job,
@@ -87,13 +89,13 @@ pub(super) fn into_new_directory<'j>(job: &'j Job<'j>, entry: &Entry) -> Option<
 }
 
 /// Sets the security context that the kernel gives to the next file.
-fn announced(labelling: Option<&Labelling<'_, '_>>, source: &OwnedFd) -> Result<Label, CopyError> {
+fn announced(labelling: Option<&Labelling<'_, '_>>, source: &impl AsFd) -> Result<Label, CopyError> {
     labelling.map_or(Ok(Label::Any), |labelling| labelling.announce(Place::file(source)))
 }
 
 /// Labels a sink before any data is written into it.
-fn checked(labelling: Option<&Labelling<'_, '_>>, label: &Label, sink: &OwnedFd) -> Result<(), CopyError> {
-    labelling.map_or(Ok(()), |labelling| labelling.check(label, Place::file(sink)))
+fn checked(labelling: Option<&Labelling<'_, '_>>, label: &Label, sink: impl AsFd) -> Result<(), CopyError> {
+    labelling.map_or(Ok(()), |labelling| labelling.check(label, Place::file(&sink)))
 }
 
 /// Mode with which a new file is opened.
@@ -127,25 +129,29 @@ pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Res
     let place = (task.entry.parent.sink(), task.sink_name());
     let labelling = Labelling::of_file(task.job, (&source_path, &sink_path), place, sink.is_new);
     let label = announced(labelling.as_ref(), &source)?;
+    let source = task.job.source_end(source.into(), source_stat);
     let complete = complete(task, sink, &source, &source_stat)?;
     let is_complete = complete.is_some();
-    let (fd, existing, held) = match complete {
-        Some((fd, turn)) => (fd, ExistingSink::File, Some(turn)),
+    let (sink_end, standing, existing, held) = match complete {
+        Some(CompleteSink { file, standing, turn }) => {
+            (CopySink::File(file), standing, ExistingSink::File, Some(turn))
+        }
         None => {
             let (fd, existing) = open_sink(task, sink, &mode)?;
-            (fd, existing, None)
+            let standing = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
+                action: "fstat",
+                path: task.sink_path(),
+                source,
+            })?;
+            (sink_end(task, fd.into(), &standing, existing), standing, existing, None)
         }
     };
-    checked(labelling.as_ref(), &label, &fd)?;
-    let is_new = !matches!(existing, ExistingSink::File | ExistingSink::ReadOnly);
-    let standing = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
-        action: "fstat",
-        path: task.sink_path(),
-        source,
-    })?;
+    let fd = sink_fd(&sink_end);
+    checked(labelling.as_ref(), &label, fd)?;
+    let is_new = existing.is_new();
     let is_another = |before: Stat| {
         let is_another = before.kind == FileKind::Regular && before.identity() != standing.identity();
-        is_another && !was_copied_up(task, &fd, &before, &standing)
+        is_another && !was_copied_up(task, fd, &before, &standing)
     };
     if !is_new && sink.before.is_some_and(is_another) {
         return Err(Refusal::Replaced(task.sink_path()).into());
@@ -164,12 +170,11 @@ pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Res
     }
     let turn = match held {
         Some(turn) => turn,
-        None => begin_alone(task, &fd, standing.identity(), sink_state)?,
+        None => begin_alone(task, &sink_end, standing.identity(), sink_state)?,
     };
     let linked = is_linked.then(|| task.source.identity());
     let more_follows = task.entry.ranges.is_some();
-    let ends =
-        FileEnds { source, source_stat, sink: fd, sink_state, sink_dev: standing.dev, sink_is_regular };
+    let ends = FileEnds { source, source_stat, sink: sink_end, sink_state };
     let copied = CopiedFile {
         job: task.job,
         parent: task.entry.parent.clone(),
@@ -185,43 +190,48 @@ pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Res
         more_follows,
     };
     if let Some(ranges) = &task.entry.ranges {
-        let begun = opened_ends(task, &ends, &copied, standing.identity(), linked);
-        ranges.begin(begun.map_err(task.cannot("create regular file"))?);
+        ranges.begin(opened_ends(task, &ends, &copied, standing.identity(), linked));
     }
     Ok(FileJob::new(ends, task.entry.part, begun, copied))
 }
 
+/// Returns an open sink for the data path.
+fn sink_end(task: &Task<'_, '_>, file: File, standing: &Stat, existing: ExistingSink) -> CopySink {
+    // An existing file is open for writing only.
+    let opened = OpenedSink { is_new: existing.is_new(), is_readable: existing.is_new() };
+    match standing.kind {
+        FileKind::Regular => CopySink::File(task.job.opened.sink(file, standing.dev, opened)),
+        _ => CopySink::Stream(Stream::new(file.into())),
+    }
+}
+
 /// Returns both ends for the ranges after the first.
-///
-/// # Errors
-/// Returns an error if no descriptors are left.
 fn opened_ends(
     task: &Task<'_, '_>,
     ends: &FileEnds,
     copied: &CopiedFile<'_>,
     sink_identity: Identity,
     linked: Option<Identity>,
-) -> io::Result<OpenedEnds> {
-    Ok(OpenedEnds {
-        source: ends.source.try_clone()?,
+) -> OpenedEnds {
+    OpenedEnds {
+        source: ends.source.clone(),
         source_stat: ends.source_stat,
         follow: task.follows(),
-        sink: ends.sink.try_clone()?,
+        sink: ends.sink.clone(),
         sink_identity,
         sink_name: copied.sink_name.clone(),
         sink_state: ends.sink_state,
-        sink_is_regular: ends.sink_is_regular,
         differing: copied.differing,
         before: copied.before,
         backup: copied.backup.clone(),
         linked,
-    })
+    }
 }
 
 /// Returns true if a file of overlayfs got another inode number because it was opened for writing.
 /// Without an index, as in containers, this happens to a file with several names in the lower
 /// layer. The new file has one name, and the other properties of the old one.
-fn was_copied_up(task: &Task<'_, '_>, sink: &OwnedFd, before: &Stat, now: &Stat) -> bool {
+fn was_copied_up(task: &Task<'_, '_>, sink: BorrowedFd<'_>, before: &Stat, now: &Stat) -> bool {
     let facts = |stat: &Stat| (stat.kind, stat.size, stat.mtime, stat.mode, stat.uid, stat.gid);
     before.nlink > 1
         && now.nlink == 1
@@ -244,7 +254,7 @@ fn may_be_partial(task: &Task<'_, '_>, source: &Stat, standing: &Stat) -> bool {
 /// bytes if it must be empty.
 fn begin_alone(
     task: &Task<'_, '_>,
-    sink: &OwnedFd,
+    sink: &CopySink,
     identity: Identity,
     state: SinkState,
 ) -> Result<WriteTurn, CopyError> {
@@ -255,11 +265,11 @@ fn begin_alone(
         if task.job.is_stopping() {
             return Err(CopyError::Interrupted { path: task.source_path(), sink: task.sink_path() });
         }
-        sparse::set_len(sink, 0).map_err(task.cannot("create regular file"))?;
+        sink.file().and_then(|file| file.set_len(0)).map_err(task.cannot("create regular file"))?;
         // After this stat call, kernels with fine-grained timestamps give the write a new
         // timestamp, as after cp's truncation. The next copy from this file is then newer than an
         // earlier one.
-        let _ = stat::stat_fd(sink);
+        let _ = sink.stat();
     }
     Ok(turn)
 }
@@ -304,6 +314,11 @@ enum ExistingSink {
 }
 
 impl ExistingSink {
+    /// Returns true if the open created the file.
+    fn is_new(self) -> bool {
+        matches!(self, ExistingSink::Nothing | ExistingSink::Link)
+    }
+
     /// Returns the permissions that the file now has in excess.
     fn opened(self) -> u32 {
         if self == ExistingSink::ReadOnly { 0o200 } else { 0 }

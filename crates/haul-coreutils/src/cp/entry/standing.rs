@@ -2,12 +2,15 @@
 //! overwritten.
 
 use super::task::{Sink, Task};
+use crate::cp::descriptors::source_fd;
 use crate::cp::links::WriteTurn;
-use haul_engine::copy::{CopyError, Refusal, Verify, is_same_time};
+use haul_engine::copy::{CopyError, CopySource, Refusal, Verify, is_same_time};
+use haul_storage::SinkFile;
+use haul_storage::local::OpenedSink;
 use haul_sys::open as sys;
 use haul_sys::{FileKind, Follow, Stat, filesystem, stat};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 
 /// Refuses to overwrite verified or recorded bytes of one source with those of another, through
 /// another name of the sink.
@@ -31,6 +34,14 @@ pub(super) fn refuse_second_writer(task: &Task<'_, '_>, standing: &Stat) -> Resu
     })
 }
 
+/// An existing sink that needs no write.
+pub(super) struct CompleteSink {
+    pub(super) file: Arc<dyn SinkFile>,
+    /// Its metadata.
+    pub(super) standing: Stat,
+    pub(super) turn: WriteTurn,
+}
+
 /// Returns the existing sink of a one-object file, open for reading, if it looks finished and has
 /// the bytes of the source, also on the device. A resumable job then does not write the sink, even
 /// if the log has no entry for it. No other worker of the job writes it meanwhile.
@@ -40,9 +51,9 @@ pub(super) fn refuse_second_writer(task: &Task<'_, '_>, standing: &Stat) -> Resu
 pub(super) fn complete(
     task: &Task<'_, '_>,
     sink: &Sink,
-    source: &OwnedFd,
+    source: &CopySource,
     source_stat: &Stat,
-) -> Result<Option<(OwnedFd, WriteTurn)>, CopyError> {
+) -> Result<Option<CompleteSink>, CopyError> {
     let moving = task.job.context.moving;
     let (Some(log), Some(before)) = (task.job.context.log, sink.before.filter(|_| !sink.is_new)) else {
         return Ok(None);
@@ -52,7 +63,7 @@ pub(super) fn complete(
     if !is_alone || !is_seen_alike || source_stat.size > moving.object_size().bytes() {
         return Ok(None);
     }
-    if source_stat.blocks == 0 && !filesystem::is_length_certain(source, source_stat.size) {
+    if source_stat.blocks == 0 && !filesystem::is_length_certain(source_fd(source), source_stat.size) {
         return Ok(None);
     }
     if log.may_lack(&before, source_stat) {
@@ -65,9 +76,14 @@ pub(super) fn complete(
     let (turn, _) = task.job.memory.write_alone(before.identity());
     let standing = stat::stat_fd(&fd).map_err(task.cannot("fstat"))?;
     let is_it = standing.identity() == before.identity() && looks_finished(source_stat, &standing);
-    let is_whole =
-        || log.is_whole(&task.job.context.observer, source, source_stat, &fd, &standing, || task.sink_path());
-    Ok((is_it && is_whole().map_err(task.cannot("compare"))?).then_some((fd, turn)))
+    let opened = OpenedSink { is_new: false, is_readable: true };
+    let file = task.job.opened.sink(fd.into(), standing.dev, opened);
+    let is_whole = || {
+        let (source, sink) = (source.file()?, file.reader()?);
+        log.is_whole(&task.job.context.observer, source, &*sink, || task.sink_path())
+    };
+    let is_complete = is_it && is_whole().map_err(task.cannot("compare"))?;
+    Ok(is_complete.then_some(CompleteSink { file, standing, turn }))
 }
 
 /// Returns true if size and modification time of the sink are those of a finished copy of the

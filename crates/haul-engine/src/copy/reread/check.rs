@@ -8,11 +8,10 @@ use crate::copy::error::CopyError;
 use crate::copy::report::Tally;
 use crate::copy::run::Run;
 use crate::copy::shared_file::SharedFile;
-use crate::uncached::{self, DropRetries, ReadPath, widened};
 use haul_digest::{Digest, Hasher};
 use haul_model::{ByteOffset, ByteRange};
 use haul_plan::Route;
-use haul_sys::cache::{self, Advice, FOLIO_BYTES_MAX};
+use haul_storage::{Advice, DropRetries, ReadBack, SyncWhat};
 
 /// Maximum number of rewrites of an object before its file fails. An accidental bit flip in transit
 /// does not recur three times. A medium that returns wrong bytes after this number of writes is
@@ -22,9 +21,8 @@ const REWRITES_MAX: u32 = 3;
 impl Run<'_> {
     /// Starts write-back of a written object and queues its verification.
     pub(crate) fn written(&self, range: ByteRange, digest: Digest) {
-        if !range.is_empty() {
-            // A failure here is reported when the code waits for the range.
-            let _ = cache::start_writeback(&self.file.sink, self.sink_range(range));
+        if let Some(sink) = self.file.sink.file().ok().filter(|_| !range.is_empty()) {
+            sink.start_writeback(self.sink_range(range));
             self.delivery.verification.add(Check { range, digest });
         }
     }
@@ -75,7 +73,8 @@ impl Run<'_> {
     /// # Errors
     /// Returns the error of fdatasync(2).
     pub(crate) fn sync(&self) -> Result<(), CopyError> {
-        cache::sync_data(&self.file.sink).map_err(|source| {
+        let synced = self.file.sink.file().and_then(|sink| sink.sync(SyncWhat::Data));
+        synced.map_err(|source| {
             self.file.sync_failed();
             CopyError::Failed { doing: "error syncing", path: self.file.sink_path(), source }
         })
@@ -83,19 +82,20 @@ impl Run<'_> {
 
     fn ask(&self, check: Check) -> Result<PendingReread, CopyError> {
         let range = self.sink_range(check.range);
-        let path = self.clear(range)?;
-        // This only starts the read sooner.
-        let _ = cache::advise(&self.file.sink, range, Advice::WillNeed);
+        let path = self.evict(range)?;
+        if let Ok(reader) = self.delivery.reader() {
+            reader.advise(range, Advice::WillNeed);
+        }
         Ok(PendingReread { check, path })
     }
 
     /// Writes a range of the sink to the device and drops it from the page cache. Returns the path
     /// that a read takes now.
-    fn clear(&self, range: ByteRange) -> Result<ReadPath, CopyError> {
+    fn evict(&self, range: ByteRange) -> Result<ReadBack, CopyError> {
         let is_no_use = self.delivery.verification.has_hit_page_cache();
         let retries = if is_no_use { DropRetries::None } else { DropRetries::Some };
-        let cleared = uncached::clear(&self.file.sink, range, retries);
-        cleared.map_err(|source| {
+        let evicted = self.delivery.reader().and_then(|reader| reader.evict(range, retries));
+        evicted.map_err(|source| {
             self.file.sync_failed();
             self.write_failed(range.start.0, source)
         })
@@ -116,7 +116,7 @@ impl Run<'_> {
             }
             rewrites += 1;
             told = if self.write_again(blocks, check)? {
-                path = self.clear(self.sink_range(check.range))?;
+                path = self.evict(self.sink_range(check.range))?;
                 self.sink_matches_source(blocks, check)
             } else {
                 Err(self.unsteady(check))
@@ -125,13 +125,13 @@ impl Run<'_> {
         self.proved(check, path, rewrites)
     }
 
-    fn proved(&self, check: Check, path: ReadPath, rewrites: u32) -> Result<(), CopyError> {
+    fn proved(&self, check: Check, path: ReadBack, rewrites: u32) -> Result<(), CopyError> {
         let tally = self.context.observer.tally;
-        let counter = if path == ReadPath::Device { &tally.bytes_reread } else { &tally.bytes_read_back };
+        let counter = if path == ReadBack::FromDevice { &tally.bytes_reread } else { &tally.bytes_read_back };
         Tally::add(counter, check.range.len());
         self.delivery.verification.proved(check.range, path);
         self.log(check.range)?;
-        if let ReadPath::Cache(why) = path {
+        if let ReadBack::FromCache(why) = path {
             self.context.proof.warn_cached(&self.context.observer, self.file, why);
         }
         if rewrites > 0 {
@@ -152,21 +152,15 @@ impl Run<'_> {
     fn write_again(&self, blocks: &mut Blocks, check: Check) -> Result<bool, CopyError> {
         // Pages that stay in the cache are read from there; their digest shows whether they are
         // right.
-        let from = self.source_range(check.range);
-        let _ = cache::advise(&self.file.source, widened(from, FOLIO_BYTES_MAX), Advice::DontNeed);
+        let start = check.range.start.0;
+        let source = self.file.source.file().map_err(|source| self.read_failed(start, source))?;
+        let _ = source.evict(self.source_range(check.range), DropRetries::None);
         let mut hasher = Hasher::new(CHECK_DIGEST);
-        let mut at = check.range.start.0;
-        let block = blocks.one().map_err(|source| self.read_failed(at, source))?;
-        while at < check.range.end.0 {
-            let wanted = usize::try_from(check.range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
-            let got = self.read(at, &mut block[..], wanted)?;
-            if got == 0 {
-                break;
-            }
-            hasher.update(&block[..got]);
-            self.delivery.put_dense(self.file, self.plan.in_sink(ByteOffset(at)), &block[..got])?;
-            at += got as u64;
-        }
+        let block = blocks.one().map_err(|source| self.read_failed(start, source))?;
+        self.read_source(check.range, block, |at, bytes| {
+            hasher.update(bytes);
+            self.delivery.put_dense(self.file, self.plan.in_sink(ByteOffset(at)), bytes)
+        })?;
         if self.file.source_was_replaced() {
             return Err(self.file.changed());
         }

@@ -9,7 +9,6 @@ use crate::copy::error::CopyError;
 use crate::copy::file::{FileJob, Moved};
 use crate::copy::run::Run;
 use haul_plan::Plan;
-use haul_sys::{cache, filesystem};
 
 /// Maximum total size, in bytes, of the waiting small files, in addition to the limit on their
 /// number.
@@ -96,12 +95,14 @@ impl<'j> HeldFiles<'j> {
 /// Syncs each file. For many files on one file system, a single sync of the file system is used if
 /// it makes the files durable.
 fn sync_all(context: &CopyContext<'_>, held: &[UnverifiedFile<'_>]) -> Vec<Result<(), CopyError>> {
-    if let [first, rest @ ..] = held
+    let device = |held: &UnverifiedFile<'_>| held.file.sink.file().ok().map(|sink| sink.device().id);
+    let first = held.first().and_then(|first| first.file.sink.file().ok());
+    if let Some(first) = first
         && held.len() >= FILES_FOR_ONE_SYNC
-        && rest.iter().all(|other| other.file.sink_dev == first.file.sink_dev)
-        && filesystem::syncs_as_a_whole(&first.file.sink)
+        && held.iter().all(|other| device(other) == Some(first.device().id))
+        && first.device().capabilities.syncs_as_a_whole
         // A failure belongs to some file, so each file is then synced individually.
-        && cache::sync_filesystem(&first.file.sink).is_ok()
+        && first.sync_device().is_ok()
     {
         return held.iter().map(|_| Ok(())).collect();
     }

@@ -96,7 +96,7 @@ impl Proof {
 
     /// Returns the verification method of a file.
     pub(crate) fn method(&self, verify: Verify, file: &FileJob<'_>, plan: &Plan) -> Method {
-        let has_copy = file.sink_is_regular;
+        let has_copy = file.sink.is_file();
         match verify {
             Verify::No => Method::Nothing,
             Verify::Stream => Method::Journey,

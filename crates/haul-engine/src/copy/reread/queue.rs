@@ -1,9 +1,9 @@
 //! Objects of one file that wait for verification: digests in two queues, independent of the worker
 //! that wrote the object.
 
-use crate::uncached::ReadPath;
 use haul_digest::Digest;
 use haul_model::ByteRange;
+use haul_storage::ReadBack;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -33,7 +33,7 @@ pub(crate) struct Check {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct PendingReread {
     pub(crate) check: Check,
-    pub(crate) path: ReadPath,
+    pub(crate) path: ReadBack,
 }
 
 /// The next step for an object.
@@ -136,10 +136,10 @@ impl FileVerification {
     }
 
     /// Records that an object was read through this path and is correct.
-    pub(super) fn proved(&self, range: ByteRange, path: ReadPath) {
+    pub(super) fn proved(&self, range: ByteRange, path: ReadBack) {
         match path {
-            ReadPath::Device => insert(&mut self.ranges(), range),
-            ReadPath::Cache(_) => self.from_cache.store(true, Ordering::Relaxed),
+            ReadBack::FromDevice => insert(&mut self.ranges(), range),
+            ReadBack::FromCache(_) => self.from_cache.store(true, Ordering::Relaxed),
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
         let (mut compared, mut most) = (Vec::new(), 0);
         while let Some(step) = verification.next(selection) {
             match step {
-                Step::Ask(check) => verification.asked(PendingReread { check, path: ReadPath::Device }),
+                Step::Ask(check) => verification.asked(PendingReread { check, path: ReadBack::FromDevice }),
                 Step::Compare(asked) => compared.push(asked.check.range.start.0),
             }
             most = most.max(verification.with(|waiting| waiting.asked_bytes));
@@ -233,7 +233,7 @@ mod tests {
         let verification = FileVerification::default();
         (0..4).for_each(|index| verification.add(check(index, 2 * ASKED_BYTES)));
         let asked = |verification: &FileVerification| match verification.next(CheckSelection::Behind) {
-            Some(Step::Ask(check)) => verification.asked(PendingReread { check, path: ReadPath::Device }),
+            Some(Step::Ask(check)) => verification.asked(PendingReread { check, path: ReadBack::FromDevice }),
             other => panic!("{other:?}"),
         };
         (0..2).for_each(|_| asked(&verification));
@@ -256,10 +256,10 @@ mod tests {
         let verification = FileVerification::default();
         let object = |index| check(index, OBJECT).range;
         assert!(!verification.is_from_device(), "nothing was read yet");
-        verification.proved(object(1), ReadPath::Device);
+        verification.proved(object(1), ReadBack::FromDevice);
         assert!(verification.is_from_device() && verification.parts_from_device().is_empty());
-        verification.proved(object(2), ReadPath::Cache("a test"));
-        verification.proved(object(3), ReadPath::Device);
+        verification.proved(object(2), ReadBack::FromCache("a test"));
+        verification.proved(object(3), ReadBack::FromDevice);
         assert!(!verification.is_from_device());
         assert_eq!(verification.parts_from_device(), [object(1), object(3)]);
     }
@@ -267,9 +267,9 @@ mod tests {
     #[test]
     fn device_ranges_are_merged_in_any_order() {
         let verification = FileVerification::default();
-        verification.proved(check(9, OBJECT).range, ReadPath::Cache("a test"));
+        verification.proved(check(9, OBJECT).range, ReadBack::FromCache("a test"));
         for index in [4, 0, 2, 7, 1, 3] {
-            verification.proved(check(index, OBJECT).range, ReadPath::Device);
+            verification.proved(check(index, OBJECT).range, ReadBack::FromDevice);
         }
         let joined = [ByteRange::between(0, 5 * OBJECT), check(7, OBJECT).range];
         assert_eq!(verification.parts_from_device(), joined);

@@ -1,15 +1,15 @@
 //! The meaning of an earlier run for each object of a file whose objects are logged.
 
 use super::logged::Logged;
-use super::{JobLog, sample, writeback};
+use super::{JobLog, sample};
 use crate::copy::error::CopyError;
-use crate::copy::file::{FileJob, SinkState};
+use crate::copy::file::{CopySink, FileJob, SinkState};
 use crate::copy::report::JobObserver;
 use crate::log::{LogError, ResumeCheck};
 use haul_log::objects::{FileKey, Identity, ObjectSet, SourceVersion, Subject};
 use haul_model::{ByteRange, Moment, Object, RelPath};
 use haul_plan::{Plan, Route};
-use haul_sys::{FileKind, Stat, sparse, stat};
+use haul_storage::{FileKind, Stat};
 use parking_lot::Mutex;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -47,15 +47,15 @@ impl JobLog {
         plan: &Plan,
     ) -> Result<Option<Arc<Logged>>, CopyError> {
         let is_resumed = file.sink_state == SinkState::Resumed;
+        let CopySink::File(open) = &file.sink else { return Ok(None) };
         if plan.geometry().count() <= 1
-            || !file.sink_is_regular
             || file.source_stat.kind != FileKind::Regular
             || plan.route() == Route::Stream
         {
             return Ok(None);
         }
         let unready = |source| CopyError::Cannot { action: "resume", path: file.sink_path(), source };
-        let sink = stat::stat_fd(&file.sink).map_err(unready)?;
+        let sink = open.stat().map_err(unready)?;
         let subject = subject(file, &sink);
         let opened = subject.as_ref().map(|subject| self.log_writer.file(subject));
         let (key, known) = match opened {
@@ -74,9 +74,8 @@ impl JobLog {
         Ok(Some(Arc::new(Logged {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             key,
-            sink: file.sink.try_clone().map_err(unready)?,
+            sink: Arc::clone(open),
             dev: sink.dev,
-            again: self.sync.syncs().then(|| writeback::open_again(&file.sink)).flatten(),
             path: file.sink_path(),
             source_stat: file.source_stat,
             known,
@@ -94,7 +93,7 @@ impl JobLog {
         if file.sink_state == SinkState::Resumed {
             file.touch()?;
             let failed = |source| CopyError::Cannot { action: "resume", path: file.sink_path(), source };
-            sparse::set_len(&file.sink, 0).map_err(failed)?;
+            file.sink.file().and_then(|sink| sink.set_len(0)).map_err(failed)?;
         }
         Ok(None)
     }

@@ -1,23 +1,20 @@
 //! Group commit: objects written by the workers are synced together and then logged.
 
-use super::kept::{DueSync, syncable};
+use super::kept::DueSync;
 use super::logged::Logged;
-use super::writeback::{self, FILE_BYTES_MIN};
+use super::writeback::FILE_BYTES_MIN;
 use super::{JobLog, progress};
 use crate::copy::age::unfinished;
 use crate::copy::error::CopyError;
-use crate::copy::file::FileJob;
+use crate::copy::file::{CopySink, FileJob};
 use crate::copy::report::JobObserver;
 use crate::log::{GROUP_BYTES, GROUP_TIME, LogError, SyncPolicy};
 use haul_model::{ByteRange, ObjectIndex};
-use haul_sys::dir::open_dir_at;
-use haul_sys::open::open_source_at;
-use haul_sys::{FileKind, Follow, Stat, cache, metadata, stat};
+use haul_storage::{FileKind, Inode, Stat, SyncWhat};
 use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
@@ -37,7 +34,7 @@ pub(super) struct PendingGroup {
     is_over: bool,
 }
 
-/// Maximum number of files that a group keeps open; it needs twice as many descriptors.
+/// Maximum number of files that a group keeps open.
 const FILES_MAX: usize = 32;
 
 impl PendingGroup {
@@ -105,7 +102,7 @@ impl JobLog {
         range: ByteRange,
     ) -> Result<(), CopyError> {
         if self.sync == SyncPolicy::Object {
-            cache::sync_data(&file.sink).map_err(|source| {
+            file.sink.sync(SyncWhat::Data).map_err(|source| {
                 file.mark_failed();
                 self.mark_unsynced(observer);
                 file.sync_failed(source)
@@ -119,8 +116,8 @@ impl JobLog {
         let (_, objects) = group.written.entry(file.number).or_insert_with(|| (Arc::clone(file), Vec::new()));
         objects.push(object);
         self.pass(observer, group);
-        if let Some(again) = &file.again {
-            self.writeback.give(again, range);
+        if self.sync.syncs() {
+            self.writeback.give(&file.sink, range);
         }
         Ok(())
     }
@@ -130,8 +127,8 @@ impl JobLog {
     /// # Errors
     /// Returns an error if the file system cannot be opened.
     pub(crate) fn begins(&self, file: &FileJob<'_>) -> Result<(), CopyError> {
-        let open = || syncable(file.finish.sink_directory(), &file.sink);
-        let begun = self.kept().begins(file.sink_dev, open);
+        let CopySink::File(sink) = &file.sink else { return Ok(()) };
+        let begun = self.kept().begins(sink.device().id, || file.finish.open_device(file));
         begun.map(drop).map_err(|source| file_sync_failed(file.sink_path(), source))
     }
 
@@ -139,10 +136,10 @@ impl JobLog {
     /// object by object are recorded too.
     pub fn finished(&self, observer: &JobObserver<'_>, file: &FileJob<'_>, bytes: u64) {
         self.heartbeat(observer);
-        match stat::stat_fd(&file.sink) {
-            Ok(sink) => {
-                let recorded =
-                    self.changed(observer, &sink, || syncable(file.finish.sink_directory(), &file.sink));
+        let CopySink::File(sink) = &file.sink else { return };
+        match sink.stat() {
+            Ok(found) => {
+                let recorded = self.changed(observer, &found, || file.finish.open_device(file));
                 recorded.unwrap_or_else(|source| observer.fail(&file_sync_failed(file.sink_path(), source)));
             }
             // The file is not recorded as finished, and the next run compares it.
@@ -153,33 +150,29 @@ impl JobLog {
         group.note(if file.logged.is_some() { 0 } else { bytes });
         group.ended.extend(file.logged.clone());
         self.pass(observer, group);
-        if file.logged.is_none()
-            && bytes >= FILE_BYTES_MIN
-            && self.sync.syncs()
-            && let Some(again) = writeback::open_again(&file.sink)
-        {
-            self.writeback.give(&again, ByteRange::between(0, bytes));
+        if file.logged.is_none() && bytes >= FILE_BYTES_MIN && self.sync.syncs() {
+            self.writeback.give(sink, ByteRange::between(0, bytes));
         }
     }
 
-    /// Records that the sink of this source got another name, which changed its change time.
+    /// Records that the sink of this source got another name, which changed its change time. `sink`
+    /// is its metadata now, and `open` opens its device as [`Finish::open_device`] does.
+    ///
+    /// [`Finish::open_device`]: crate::copy::Finish::open_device
     pub fn linked(
         &self,
         observer: &JobObserver<'_>,
         source: &Stat,
-        place: BorrowedFd<'_>,
-        name: &OsStr,
+        sink: impl FnOnce() -> io::Result<Stat>,
+        open: impl FnOnce() -> io::Result<Arc<dyn Inode>>,
         path: impl FnOnce() -> OsString,
     ) {
         if source.kind != FileKind::Regular {
             return;
         }
-        let failed = |source| observer.fail(&file_sync_failed(path(), source));
         // If the file is gone, the next run copies it.
-        let Ok(sink) = stat::stat_at(place, name, Follow::No) else { return };
-        let open = || {
-            open_dir_at(place, c".", Follow::No).or_else(|_| open_source_at(place, name, Follow::No, false))
-        };
+        let Ok(sink) = sink() else { return };
+        let failed = |source| observer.fail(&file_sync_failed(path(), source));
         self.changed(observer, &sink, open).unwrap_or_else(failed);
     }
 
@@ -191,7 +184,7 @@ impl JobLog {
         &self,
         observer: &JobObserver<'_>,
         sink: &Stat,
-        open: impl FnOnce() -> io::Result<OwnedFd>,
+        open: impl FnOnce() -> io::Result<Arc<dyn Inode>>,
     ) -> io::Result<()> {
         let went_back = {
             let mut kept = self.kept();
@@ -222,10 +215,11 @@ impl JobLog {
     /// # Errors
     /// Returns an error if the sync fails.
     pub fn sync_alone(&self, observer: &JobObserver<'_>, file: &FileJob<'_>) -> Result<(), CopyError> {
-        if !self.sync.syncs() || self.kept().syncs_as_a_whole(file.sink_dev, &file.sink) {
+        let CopySink::File(sink) = &file.sink else { return Ok(()) };
+        if !self.sync.syncs() || self.kept().syncs_as_a_whole(sink.device().id) {
             return Ok(());
         }
-        cache::sync_all(&file.sink).map_err(|source| {
+        sink.sync(SyncWhat::All).map_err(|source| {
             self.sync_failed(observer);
             file.sync_failed();
             file_sync_failed(file.sink_path(), source)
@@ -262,8 +256,8 @@ impl JobLog {
         let mut durable = Vec::new();
         for (file, objects) in group.written.into_values() {
             let synced = match self.sync.syncs() {
-                true if due.iter().any(|due| due.covers(file.dev)) => cache::check_writeback(&file.sink),
-                true => cache::sync_data(&file.sink),
+                true if due.iter().any(|due| due.covers(file.dev)) => file.sink.check(),
+                true => file.sink.sync(SyncWhat::Data),
                 false => Ok(()),
             };
             match synced {
@@ -305,10 +299,10 @@ impl JobLog {
     /// Syncs the finished files of a file system, with their names and metadata. Returns true on
     /// success.
     fn make_durable(&self, observer: &JobObserver<'_>, due: &DueSync) -> bool {
-        if !self.sync.syncs() || !due.is_whole {
+        if !self.sync.syncs() || !due.is_whole() {
             return true;
         }
-        let synced = cache::sync_filesystem(&due.handle);
+        let synced = due.handle.sync_device();
         if let Err(source) = synced {
             // Any finished file may be lost, and the next sync does not report that.
             self.sync_failed(observer);
@@ -349,7 +343,7 @@ impl JobLog {
 /// Marks a file that has its source's time by now and is not complete. An error is ignored, because
 /// the file is reported in any case.
 fn mark_unfinished(file: &Logged) {
-    let _ = metadata::set_times_fd(&file.sink, unfinished(&file.source_stat));
+    let _ = file.sink.set_times(unfinished(&file.source_stat));
 }
 
 fn file_sync_failed(path: OsString, source: io::Error) -> CopyError {

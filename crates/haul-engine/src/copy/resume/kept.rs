@@ -16,10 +16,8 @@
 
 use haul_log::record::{KEPT_MAX, SyncedRange, nanoseconds};
 use haul_model::Moment;
-use haul_sys::dir::open_dir_at;
-use haul_sys::{Follow, Stat, filesystem};
+use haul_storage::{Inode, Stat};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Tolerance for workers that report late, in nanoseconds. Only a larger step back counts as a
@@ -43,8 +41,6 @@ pub(super) struct KeptRanges {
     systems: Vec<System>,
     /// True if a sync failed. No more files are recorded as durable then.
     is_frozen: bool,
-    /// Device numbers, and whether a sync of the complete file system makes its files durable.
-    wholes: Vec<(u64, bool)>,
     /// Upper bound of times in earlier boots: an earlier time may belong to a file that the job
     /// finished in another boot.
     past: i128,
@@ -57,8 +53,8 @@ struct System {
     latest: Option<i128>,
     /// True if files were finished since the last sync.
     is_dirty: bool,
-    /// A descriptor on the file system, for syncing it.
-    handle: Arc<OwnedFd>,
+    /// A directory or a file on the file system, for syncing it.
+    handle: Arc<dyn Inode>,
 }
 
 /// A file system whose finished files must be synced.
@@ -67,15 +63,18 @@ pub(super) struct DueSync {
     dev: u64,
     /// Greatest change time of a finished file; `None` if no finished file has its own.
     until: Option<i128>,
-    pub(super) handle: Arc<OwnedFd>,
-    /// True if a sync of the complete file system has the effect of a sync of each file.
-    pub(super) is_whole: bool,
+    pub(super) handle: Arc<dyn Inode>,
 }
 
 impl DueSync {
     /// Returns true if this sync also covers earlier writes to a file on this device.
     pub(super) fn covers(&self, dev: u64) -> bool {
-        self.is_whole && self.dev == dev
+        self.is_whole() && self.dev == dev
+    }
+
+    /// Returns true if a sync of the complete file system has the effect of a sync of each file.
+    pub(super) fn is_whole(&self) -> bool {
+        self.handle.device().capabilities.syncs_as_a_whole
     }
 }
 
@@ -96,7 +95,7 @@ impl KeptRanges {
     pub(super) fn begins(
         &mut self,
         dev: u64,
-        open: impl FnOnce() -> io::Result<OwnedFd>,
+        open: impl FnOnce() -> io::Result<Arc<dyn Inode>>,
     ) -> io::Result<bool> {
         if self.systems.iter().any(|system| system.kept.dev == dev) {
             return Ok(true);
@@ -105,20 +104,14 @@ impl KeptRanges {
             return Ok(false);
         }
         let kept = SyncedRange { dev, from: self.past, until: self.past };
-        self.systems.push(System { kept, latest: None, is_dirty: false, handle: Arc::new(open()?) });
+        self.systems.push(System { kept, latest: None, is_dirty: false, handle: open()? });
         Ok(true)
     }
 
     /// Returns true if the sync of the file system at the end of a group makes the file durable.
-    /// Each file system is checked once.
-    pub(super) fn syncs_as_a_whole(&mut self, dev: u64, file: impl AsFd) -> bool {
-        let is_open = self.systems.iter().any(|system| system.kept.dev == dev);
-        if let Some((_, is_whole)) = self.wholes.iter().find(|(known, _)| *known == dev) {
-            return *is_whole && is_open;
-        }
-        let is_whole = filesystem::syncs_as_a_whole(file);
-        self.wholes.push((dev, is_whole));
-        is_whole && is_open
+    pub(super) fn syncs_as_a_whole(&self, dev: u64) -> bool {
+        let system = self.systems.iter().find(|system| system.kept.dev == dev);
+        system.is_some_and(|system| system.handle.device().capabilities.syncs_as_a_whole)
     }
 
     /// Records that a file was finished on an open file system.
@@ -174,8 +167,7 @@ impl KeptRanges {
     pub(super) fn take_due(&mut self) -> Vec<DueSync> {
         let due = |system: &mut System| {
             let (dev, until, handle) = (system.kept.dev, system.latest, Arc::clone(&system.handle));
-            let is_whole = !self.wholes.contains(&(dev, false));
-            std::mem::take(&mut system.is_dirty).then_some(DueSync { dev, until, handle, is_whole })
+            std::mem::take(&mut system.is_dirty).then_some(DueSync { dev, until, handle })
         };
         self.systems.iter_mut().filter_map(due).collect()
     }
@@ -225,25 +217,20 @@ fn exclude_last(kept: &mut SyncedRange, changed: i128) -> bool {
     is_last
 }
 
-/// Returns a descriptor for syncfs(2). The directory is reopened, because syncfs rejects an O_PATH
-/// descriptor. If this user may not read the directory, the descriptor of the file is used.
-pub(super) fn syncable(place: impl AsFd, file: impl AsFd) -> io::Result<OwnedFd> {
-    open_dir_at(place, c".", Follow::No).or_else(|_| file.as_fd().try_clone_to_owned())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use haul_log::record::JobRecord;
-    use haul_sys::{CWD, Timespec, stat};
+    use haul_storage::memory::MemoryStorage;
+    use haul_storage::{Follow, Timespec};
 
     fn sink(dev: u64, sec: i64, nsec: u32) -> Stat {
-        let some = stat::stat_at(CWD, ".", Follow::No).unwrap();
+        let some = MemoryStorage::new(1).root().stat().unwrap();
         Stat { dev, ctime: Timespec { sec, nsec }, ..some }
     }
 
-    fn open() -> io::Result<OwnedFd> {
-        open_dir_at(CWD, ".", Follow::No)
+    fn open() -> io::Result<Arc<dyn Inode>> {
+        Ok(MemoryStorage::new(1).root())
     }
 
     fn finish(ranges: &mut KeptRanges, sink: &Stat) -> bool {
@@ -349,13 +336,14 @@ mod tests {
     #[test]
     fn files_on_a_file_system_that_is_not_open_are_synced_alone() {
         let mut ranges = KeptRanges::default();
-        let file = open().unwrap();
-        assert!(!ranges.syncs_as_a_whole(1, &file) && !ranges.finished(&sink(1, 10, 0)));
+        assert!(!ranges.syncs_as_a_whole(1) && !ranges.finished(&sink(1, 10, 0)));
         let is_open = |ranges: &mut KeptRanges, dev| ranges.begins(dev, open).unwrap();
         assert!((0..KEPT_MAX as u64).all(|dev| is_open(&mut ranges, dev)));
         assert!(!is_open(&mut ranges, 99) && is_open(&mut ranges, 1));
-        assert!(!ranges.syncs_as_a_whole(99, &file));
-        assert_eq!(ranges.syncs_as_a_whole(1, &file), filesystem::syncs_as_a_whole(&file));
+        assert!(!ranges.syncs_as_a_whole(99) && ranges.syncs_as_a_whole(1));
+        let in_memory = || haul_storage::local::open("/dev/shm".as_ref(), Follow::Yes);
+        ranges = KeptRanges::default();
+        assert!(ranges.begins(1, || Ok(in_memory()?)).unwrap() && !ranges.syncs_as_a_whole(1));
         let failed = KeptRanges::default().begins(1, || Err(io::ErrorKind::PermissionDenied.into()));
         assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }

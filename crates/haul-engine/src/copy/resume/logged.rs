@@ -4,12 +4,10 @@ use super::sample;
 use crate::copy::error::CopyError;
 use haul_log::objects::{FileKey, ObjectSet};
 use haul_model::ObjectIndex;
-use haul_sys::Stat;
-use haul_sys::cache::{self, Advice};
+use haul_storage::{SinkFile, Stat};
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -20,11 +18,9 @@ pub struct Logged {
     pub(super) number: u64,
     pub(super) key: FileKey,
     /// The sink, kept open until all of its objects are durable.
-    pub(super) sink: OwnedFd,
+    pub(super) sink: Arc<dyn SinkFile>,
     /// Device number of its file system.
     pub(super) dev: u64,
-    /// The sink, opened a second time to wait for its write-back.
-    pub(super) again: Option<Arc<OwnedFd>>,
     pub(super) path: OsString,
     pub(super) source_stat: Stat,
     /// Objects that an earlier run logged.
@@ -63,9 +59,6 @@ impl Logged {
     /// Records that a sync failed, and that the caller reports it.
     pub(crate) fn mark_failed(&self) {
         self.durability().has_failed = true;
-        // The kernel may keep bytes that the device lacks in clean pages. Without them a later run
-        // compares what the device has. An error is ignored, because the file fails anyway.
-        let _ = cache::advise_all(&self.sink, Advice::DontNeed);
     }
 
     /// Records that a sync failed. The file will be marked as unfinished. Returns the error if the

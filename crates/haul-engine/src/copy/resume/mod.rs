@@ -39,13 +39,13 @@ use group::PendingGroup;
 use haul_log::objects::{Identity, Job as LoggedJob};
 use haul_log::record::{JobRecord, Progress, Status};
 use haul_model::{ByteLen, Geometry, Moment, ObjectSize};
-use haul_sys::{FileKind, Stat};
+use haul_storage::{FileKind, SourceFile, Stat};
 use kept::KeptRanges;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use writeback::WritebackQueue;
 
@@ -181,7 +181,7 @@ impl JobLog {
         observer: &JobObserver<'_>,
         sink: &Stat,
         source: &Stat,
-        open: impl FnOnce() -> io::Result<(OwnedFd, OwnedFd)>,
+        open: impl FnOnce() -> io::Result<(Arc<dyn SourceFile>, Arc<dyn SourceFile>)>,
         path: impl FnOnce() -> OsString,
     ) -> bool {
         if self.recheck == ResumeCheck::All || !self.claims_finished(sink, source) || self.is_distrusted() {
@@ -193,7 +193,8 @@ impl JobLog {
             return true;
         }
         // A file that cannot be read is handled like any other, which reports the reason.
-        let Ok(is_same) = open().and_then(|(source, sink)| sample::have_same(&source, &sink, pieces)) else {
+        let Ok(is_same) = open().and_then(|(source, sink)| sample::have_same(&*source, &*sink, pieces))
+        else {
             return false;
         };
         if !is_same {
@@ -209,14 +210,12 @@ impl JobLog {
     pub fn is_whole(
         &self,
         observer: &JobObserver<'_>,
-        source: &OwnedFd,
-        source_stat: &Stat,
-        sink: &OwnedFd,
-        sink_stat: &Stat,
+        source: &dyn SourceFile,
+        sink: &dyn SourceFile,
         path: impl FnOnce() -> OsString,
     ) -> io::Result<bool> {
-        let is_same = sample::have_all(source, sink, source_stat.size)?;
-        if !is_same && self.claims_finished(sink_stat, source_stat) {
+        let is_same = sample::have_all(source, sink, source.opened().size)?;
+        if !is_same && self.claims_finished(sink.opened(), source.opened()) {
             self.distrust(observer, path());
         }
         Ok(is_same)

@@ -8,9 +8,8 @@
 
 use crate::log::SAMPLE_ONE_IN;
 use haul_model::{ByteRange, Geometry, ObjectIndex};
-use haul_sys::{Stat, transfer};
+use haul_storage::{SourceFile, Stat};
 use std::io;
-use std::os::fd::OwnedFd;
 
 /// Number of bytes compared per object.
 const PIECE_BYTES: u64 = 64 << 10;
@@ -56,18 +55,15 @@ pub(super) fn pieces(source: &Stat, cut: Geometry) -> impl Iterator<Item = ByteR
 /// # Errors
 /// Returns an error if one of the files cannot be read.
 pub(super) fn have_same(
-    source: &OwnedFd,
-    sink: &OwnedFd,
+    source: &dyn SourceFile,
+    sink: &dyn SourceFile,
     pieces: impl IntoIterator<Item = ByteRange>,
 ) -> io::Result<bool> {
     let [mut here, mut there] = [(); 2].map(|()| vec![0; usize::try_from(PIECE_BYTES).unwrap_or(0)]);
     for piece in pieces {
         let len = usize::try_from(piece.len()).unwrap_or(usize::MAX).min(here.len());
-        let got = transfer::read_at(source, piece.start.0, &mut here[..len])?;
-        if got < len
-            || transfer::read_at(sink, piece.start.0, &mut there[..len])? < len
-            || here[..len] != there[..len]
-        {
+        let got = source.read_at(piece.start.0, &mut here[..len])?;
+        if got < len || sink.read_at(piece.start.0, &mut there[..len])? < len || here[..len] != there[..len] {
             return Ok(false);
         }
     }
@@ -78,7 +74,7 @@ pub(super) fn have_same(
 ///
 /// # Errors
 /// Returns an error if one of the files cannot be read.
-pub(super) fn have_all(source: &OwnedFd, sink: &OwnedFd, len: u64) -> io::Result<bool> {
+pub(super) fn have_all(source: &dyn SourceFile, sink: &dyn SourceFile, len: u64) -> io::Result<bool> {
     let step = usize::try_from(PIECE_BYTES).unwrap_or(1);
     have_same(
         source,
@@ -91,8 +87,8 @@ pub(super) fn have_all(source: &OwnedFd, sink: &OwnedFd, len: u64) -> io::Result
 mod tests {
     use super::*;
     use haul_model::{ByteLen, ObjectSize};
-    use std::fs::{self, File};
-    use std::os::unix::fs::FileExt;
+    use haul_storage::memory::MemoryStorage;
+    use haul_storage::{Create, Follow, Name};
 
     #[test]
     fn sample_selects_about_one_in_sixteen() {
@@ -104,7 +100,8 @@ mod tests {
 
     #[test]
     fn sample_pieces_are_spread_within_their_objects() {
-        let stat = |ino| Stat { ino, ..haul_sys::stat::stat_fd(File::open(".").unwrap()).unwrap() };
+        let root = MemoryStorage::new(1).root();
+        let stat = |ino| Stat { ino, ..root.stat().unwrap() };
         for (len, object, least, most) in [
             (0, 4 << 20, 0, 0),
             (1 << 30, 4 << 20, 4, 40),
@@ -130,20 +127,23 @@ mod tests {
 
     #[test]
     fn files_match_if_every_piece_matches() {
-        let dir = tempfile::tempdir().unwrap();
-        let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
+        let root = MemoryStorage::new(1).root();
+        let [one, other] = ["one", "other"].map(|name| Name::new(name).unwrap());
         let bytes: Vec<u8> = (0..300_000_u32).map(|at| (at % 251) as u8).collect();
-        fs::write(&one, &bytes).unwrap();
+        let file = |name| root.sink(name, Create::New { mode: 0o600 }).unwrap();
+        file(&one).write_at(0, &bytes).unwrap();
+        let sink = file(&other);
+        sink.write_at(0, &bytes).unwrap();
         let piece = |start, end| ByteRange::between(start, end);
         let same = |pieces: &[ByteRange]| {
-            let [one, other] = [&one, &other].map(|path| OwnedFd::from(File::open(path).unwrap()));
-            have_same(&one, &other, pieces.iter().copied()).unwrap()
+            let [one, other] = [&one, &other].map(|name| root.source(name, Follow::No).unwrap());
+            have_same(&*one, &*other, pieces.iter().copied()).unwrap()
         };
-        fs::write(&other, &bytes).unwrap();
         assert!(same(&[piece(0, 65_536), piece(196_608, 262_144), piece(262_144, 300_000)]));
-        File::options().write(true).open(&other).unwrap().write_all_at(&[9], 299_999).unwrap();
+        sink.write_at(299_999, &[9]).unwrap();
         assert!(same(&[piece(0, 65_536)]) && !same(&[piece(0, 65_536), piece(262_144, 300_000)]));
-        fs::write(&other, &bytes[..299_999]).unwrap();
+        sink.set_len(299_999).unwrap();
+        sink.write_at(0, &bytes[..299_999]).unwrap();
         assert!(!same(&[piece(262_144, 300_000)]), "it is too short");
     }
 }

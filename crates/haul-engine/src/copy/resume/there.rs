@@ -9,6 +9,20 @@ use crate::copy::run::Run;
 use haul_model::{ByteOffset, ByteRange, Object};
 use std::sync::atomic::Ordering;
 
+/// Reason why a comparison ends early.
+enum Unequal {
+    /// The bytes differ.
+    Differs,
+    /// A file cannot be read, or the job is to stop.
+    Failed(CopyError),
+}
+
+impl From<CopyError> for Unequal {
+    fn from(error: CopyError) -> Unequal {
+        Unequal::Failed(error)
+    }
+}
+
 impl Run<'_> {
     /// Returns true if an object already exists at the sink, by the log or by a comparison.
     /// Otherwise prepares the sink for the object.
@@ -35,7 +49,7 @@ impl Run<'_> {
                 log.differs(&self.context.observer, self.file, logged, object_action)?;
             }
             self.file.touch()?;
-            self.delivery.clear(self.file, self.sink_range(object.range), || self.context.is_stopping())?;
+            self.delivery.clear(self.file, self.sink_range(object.range), self.context.stop)?;
             return Ok(false);
         }
         self.delivery.verification.keep();
@@ -54,23 +68,18 @@ impl Run<'_> {
     /// sink count as zeros.
     fn is_same(&self, blocks: &mut Blocks, range: ByteRange) -> Result<bool, CopyError> {
         let (block, back) = blocks.two().map_err(|source| self.read_failed(range.start.0, source))?;
-        let mut at = range.start.0;
-        while at < range.end.0 {
-            if self.context.is_stopping() {
-                return Err(self.file.interrupted());
-            }
-            let wanted = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(block.len());
-            let got = self.read(at, &mut block[..], wanted)?;
-            if got == 0 {
-                return Ok(false);
-            }
+        let read = self.read_source(range, block, |at, bytes| {
             let place = self.plan.in_sink(ByteOffset(at));
-            if !self.sink_has(place, &block[..got], &mut back[..got], Holes::Zeros)? {
-                return Ok(false);
+            match self.sink_has(place, bytes, &mut back[..bytes.len()], Holes::Zeros)? {
+                true => Ok(()),
+                false => Err(Unequal::Differs),
             }
-            at += got as u64;
+        });
+        match read {
+            Ok(read) => Ok(read == range.len()),
+            Err(Unequal::Differs) => Ok(false),
+            Err(Unequal::Failed(error)) => Err(error),
         }
-        Ok(true)
     }
 
     /// Records that a range of the plan is correct at the sink. Logs the range if it is a complete

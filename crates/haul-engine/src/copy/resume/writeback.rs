@@ -9,10 +9,9 @@
 //! In addition, each write of a record or a log would wait for all of that data.
 
 use haul_model::ByteRange;
-use haul_sys::{cache, filesystem, open};
+use haul_storage::{SinkFile, SyncWhat};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 /// Maximum number of bytes in write-back that no worker waits for yet. The device stays busy while
@@ -38,28 +37,23 @@ struct InFlight {
 
 #[derive(Debug)]
 struct Piece {
-    file: Arc<OwnedFd>,
+    file: Arc<dyn SinkFile>,
     range: ByteRange,
-}
-
-/// Opens a sink a second time, to wait for its write-back. The kernel reports each write error once
-/// per open file, and the sync must receive that report. Returns `None` if the device is not local,
-/// or if the sink cannot be read.
-pub(super) fn open_again(sink: impl AsFd) -> Option<Arc<OwnedFd>> {
-    let is_local = filesystem::is_local(&sink);
-    is_local.then(|| open::reopen_source(sink, false).ok()).flatten().map(Arc::new)
 }
 
 impl WritebackQueue {
     /// Starts write-back of a range that was written. Returns when few enough bytes are in
     /// write-back.
-    pub(super) fn give(&self, file: &Arc<OwnedFd>, range: ByteRange) {
-        // Errors are ignored here and below, because the sync of the group reports failed writes.
-        let _ = cache::start_writeback(file, range);
+    pub(super) fn give(&self, file: &Arc<dyn SinkFile>, range: ByteRange) {
+        if !file.device().capabilities.is_local {
+            return;
+        }
+        file.start_writeback(range);
         let piece = Piece { file: Arc::clone(file), range };
         let oldest = self.0.lock().take(piece);
         for Piece { file, range } in oldest {
-            let _ = cache::wait_writeback(file, range);
+            // The file remembers an error for the sync of the group.
+            let _ = file.sync(SyncWhat::Range(range));
         }
     }
 }
@@ -82,14 +76,18 @@ impl InFlight {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::fs::{self, File};
-    use std::os::unix::fs::FileExt;
+    use haul_storage::memory::MemoryStorage;
+    use haul_storage::{Create, Follow, Name};
 
     const OBJECT: u64 = 4 << 20;
 
+    fn name() -> Name {
+        Name::new("f").unwrap()
+    }
+
     #[test]
     fn ranges_above_the_limits_are_waited_for_oldest_first() {
-        let file = Arc::new(OwnedFd::from(File::open("/").unwrap()));
+        let file = MemoryStorage::new(1).root().sink(&name(), Create::New { mode: 0o600 }).unwrap();
         let piece =
             |start, len| Piece { file: Arc::clone(&file), range: ByteRange::between(start, start + len) };
         let mut in_flight = InFlight::default();
@@ -110,26 +108,29 @@ mod tests {
     /// sync. That was gigabytes, which an interruption then lost.
     #[test]
     fn waited_for_ranges_are_on_the_device() {
-        let path = std::env::temp_dir().join(format!("haul-behind-{}", std::process::id()));
-        let file = File::create_new(&path).unwrap();
-        let again = open_again(&file);
-        fs::remove_file(&path).unwrap();
-        let Some(again) = again else { return assert!(!filesystem::is_local(&file)) };
+        let home = tempfile::tempdir().unwrap();
+        let dir = haul_storage::local::open(home.path(), Follow::Yes).unwrap();
+        let file = dir.sink(&name(), Create::New { mode: 0o600 }).unwrap();
+        if !file.device().capabilities.is_local {
+            return;
+        }
         let (writeback, block) = (WritebackQueue::default(), vec![7; OBJECT as usize]);
         let objects: Vec<ByteRange> = (0..=PIECES_MAX as u64)
             .map(|index| ByteRange::between(index * OBJECT, (index + 1) * OBJECT))
             .collect();
         for (range, place) in objects.iter().zip(0..) {
-            file.write_all_at(&block, range.start.0).unwrap();
+            file.write_at(range.start.0, &block).unwrap();
             if place < PIECES_MAX {
                 // The state that a device leaves that has not started the write-back.
-                writeback.0.lock().take(Piece { file: Arc::clone(&again), range: *range });
+                writeback.0.lock().take(Piece { file: Arc::clone(&file), range: *range });
             } else {
-                writeback.give(&again, *range);
+                writeback.give(&file, *range);
             }
         }
-        if let Some(oldest) = cache::residency(&file, objects[0]).unwrap() {
-            assert_eq!((oldest.cached, oldest.dirty, oldest.writeback), (OBJECT / cache::page_bytes(), 0, 0));
+        let reader = file.reader().unwrap();
+        if let Some(oldest) = reader.residency(objects[0]) {
+            let pages = OBJECT / haul_sys::cache::page_bytes();
+            assert_eq!((oldest.cached, oldest.dirty, oldest.writeback), (pages, 0, 0));
         }
     }
 }

@@ -3,12 +3,12 @@
 //! register.
 
 use super::SourceContext;
+use crate::pipeline::ReadAt;
 use haul_digest::Digest;
 use haul_digest::lanes::{LaneAlgorithm, Streams};
 use haul_model::Object;
 use haul_proto::source::Work;
 use haul_proto::{FileNumber, NewFile, Source};
-use haul_sys::transfer;
 use std::time::Instant;
 
 /// Maximum number of objects in parallel. More gain little and use memory.
@@ -137,7 +137,7 @@ fn fill(context: &SourceContext<'_>, number: FileNumber, object: Object, place: 
     let file = source_file.open().ok()?;
     source_file.read_ahead(&file, object);
     let bytes = &mut place[..object.range.len() as usize];
-    let got = transfer::read_at(&file, object.range.start.0, bytes).ok()?;
+    let got = file.read_at(object.range.start.0, bytes).ok()?;
     (got == bytes.len()).then_some(())
 }
 

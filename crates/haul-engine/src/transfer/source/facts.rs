@@ -10,12 +10,10 @@ use haul_log::objects::Identity;
 use haul_model::{ByteRange, Moment, ObjectSize};
 use haul_proto::limits::{OWNER_BYTES_MAX, PRINCIPALS_MAX};
 use haul_proto::{FileKind as Kind, JobOptions, Keep, NewFile, Principal, Runs, Xattr};
-use haul_sys::metadata::{Place, get_xattr, list_xattrs};
-use haul_sys::sparse::DataRanges;
-use haul_sys::{FileKind, Timespec, filesystem, open, stat, users};
+use haul_storage::{FileKind, Timespec};
+use haul_sys::{stat::device_numbers, users};
 use std::collections::HashMap;
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStringExt;
 
 /// Builder of NEW_FILE messages with a cache of user and group names.
@@ -110,7 +108,7 @@ fn name(
 }
 
 fn kind_of(item: &Item, options: &JobOptions, hash_plan: &HashPlan) -> io::Result<Kind> {
-    let device = || stat::device_numbers(item.facts.rdev);
+    let device = || device_numbers(item.facts.rdev);
     Ok(match item.facts.kind {
         FileKind::Regular => {
             let is_sparse = options.keep.has(Keep::HOLES) && item.facts.is_sparse();
@@ -119,8 +117,8 @@ fn kind_of(item: &Item, options: &JobOptions, hash_plan: &HashPlan) -> io::Resul
         }
         FileKind::Directory => Kind::Directory,
         FileKind::Symlink => {
-            let target = open::read_link_at(&item.place, item.name.as_c_str())?;
-            Kind::Symlink { target: target.into_vec().into_boxed_slice() }
+            let name = item.name.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+            Kind::Symlink { target: item.place.hold(name)?.read_link()?.into_boxed_slice() }
         }
         FileKind::Fifo => Kind::Fifo,
         FileKind::Socket => Kind::Socket,
@@ -140,8 +138,8 @@ fn kind_of(item: &Item, options: &JobOptions, hash_plan: &HashPlan) -> io::Resul
 /// its report is not relied on.
 fn holes(item: &Item, object: ObjectSize, hash_plan: &HashPlan) -> Runs {
     let mut holes = Runs::default();
-    let Ok(file) = open::open_entry_at(&item.place, item.name.as_c_str()) else { return holes };
-    if !hash_plan.may_skip_holes(&file, &item.facts) {
+    let Ok(file) = item.source() else { return holes };
+    if !hash_plan.may_skip_holes(&*file, &item.facts) {
         return holes;
     }
     let size = item.facts.size;
@@ -153,7 +151,7 @@ fn holes(item: &Item, object: ObjectSize, hash_plan: &HashPlan) -> Runs {
             holes.unite(&Runs::of(first, end));
         }
     };
-    for data in DataRanges::new(file.as_fd(), ByteRange::between(0, size)) {
+    for data in file.data_ranges(ByteRange::between(0, size)) {
         let Ok(data) = data else { return Runs::default() };
         add(from, data.start.0, false);
         from = data.end.0;
@@ -166,19 +164,19 @@ fn xattrs(item: &Item, keep: Keep) -> io::Result<Vec<Xattr>> {
     if !keep.has(Keep::XATTRS) && !keep.has(Keep::ACLS) {
         return Ok(Vec::new());
     }
-    let place = if item.facts.kind == FileKind::Directory {
-        Place::file(&item.place)
-    } else {
-        Place::name(&item.place, &item.name)
+    let Item { place, name: entry, .. } = item;
+    let names = match entry {
+        Some(entry) => place.attributes_at(entry)?,
+        None => place.attributes()?,
     };
     let mut found = Vec::new();
-    for name in list_xattrs(place)? {
+    for name in names {
         let bytes = name.to_bytes();
         let wanted = if acl::is_acl(bytes) || acl::is_nfs4_acl(bytes) {
             keep.has(Keep::ACLS)
         } else {
             let is_carried = keep.has(Keep::STORED_SUMS) || !stored::is_attribute(bytes);
-            let on_lustre = || filesystem::is_lustre(place.fd());
+            let on_lustre = || place.device().capabilities.is_lustre;
             keep.has(Keep::XATTRS)
                 && is_carried
                 && crate::copied_attributes::is_attribute_copied(&name, on_lustre)
@@ -186,9 +184,17 @@ fn xattrs(item: &Item, keep: Keep) -> io::Result<Vec<Xattr>> {
         if !wanted {
             continue;
         }
-        // Skip an attribute that was removed meanwhile or is inaccessible to this user, as `cp -a`
-        // does.
-        if let Ok(Some(value)) = get_xattr(place, &name) {
+        let value = match entry {
+            Some(entry) => place.attribute_at(entry, &name),
+            None => place.attribute(&name),
+        };
+        let value = match value {
+            // Skip an attribute that is inaccessible to this user, as `cp -a` does.
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => None,
+            // It may have been removed meanwhile.
+            value => value?,
+        };
+        if let Some(value) = value {
             found.push(Xattr { name: bytes.into(), value: value.into_boxed_slice() });
         }
     }

@@ -6,7 +6,7 @@ use super::tree::NamePosition;
 use haul_model::RelPath;
 use haul_proto::limits::{LISTS_AHEAD, NAMES_PER_LIST};
 use haul_proto::{Fate, Named};
-use haul_sys::FileKind;
+use haul_storage::FileKind;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 

@@ -2,7 +2,7 @@
 
 use haul_proto::NameRule;
 use haul_proto::limits::RULES_MAX;
-use haul_sys::FileKind;
+use haul_storage::FileKind;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 use std::ffi::OsStr;
 use std::fmt;

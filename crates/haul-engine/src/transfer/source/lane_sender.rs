@@ -4,8 +4,9 @@
 use super::SourceContext;
 use super::ahead::ReadAhead;
 use super::facts::moment;
-use super::source_file::{HoleSearch, SourceFile};
+use super::source_file::{HoleSearch, OpenFile, SourceFile};
 use crate::copy::BLOCK_BYTES;
+use crate::pipeline::{BlockFault, read_blocks};
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::monitor::{Reply, WaitKey};
 use crate::transfer::packing::Packer;
@@ -19,8 +20,8 @@ use haul_proto::{
     BlockDigest, Close, Encoding, FileClose, FileNumber, LaneId, Message, NewBlock, NewFile, Reason, Stated,
     Why,
 };
-use haul_sys::{sparse, transfer};
-use std::os::fd::OwnedFd;
+use haul_storage::Stat;
+use haul_sys::sparse::is_zero;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -211,7 +212,7 @@ impl<'a> LaneSender<'a> {
             }
         };
         let storage = &context.session.spent.storage;
-        if again && let Err(reason) = storage.time(|| source_file.check_unchanged(&file)) {
+        if again && let Err(reason) = storage.time(|| file.is_unchanged(&source_file.version())) {
             failed(reason);
             return Ok(());
         }
@@ -235,7 +236,7 @@ impl<'a> LaneSender<'a> {
     fn send_object(
         &mut self,
         source_file: &SourceFile,
-        file: &OwnedFd,
+        file: &OpenFile,
         facts: &NewFile,
         attempt: u16,
         object: Object,
@@ -252,8 +253,10 @@ impl<'a> LaneSender<'a> {
         }
         let search = *source_file.holes.get_or_init(|| match &source_file.item.facts {
             facts if !facts.is_sparse() => HoleSearch::No,
-            facts if hash_plan.may_skip_holes(file, facts) => HoleSearch::Seek,
-            _ => HoleSearch::Read,
+            facts => match file {
+                OpenFile::Stored(file) if hash_plan.may_skip_holes(&**file, facts) => HoleSearch::Seek,
+                _ => HoleSearch::Read,
+            },
         });
         let target = Target { number: facts.number, attempt, object };
         let mut failed = None;
@@ -292,53 +295,66 @@ impl<'a> LaneSender<'a> {
     fn data(
         &mut self,
         target: &Target,
-        file: &OwnedFd,
+        file: &OpenFile,
         range: ByteRange,
         skips_zeros: bool,
         buffered: Option<&[u8]>,
         mut hash: impl FnMut(&[u8]),
     ) -> Result<Option<(Reason, u64)>, LaneError> {
+        let context = self.context;
+        let session = &context.session;
         let mut own = std::mem::take(&mut self.block);
-        let mut failed = None;
-        // End of the unpacked bytes announced so far.
-        let mut promised = range.start.0;
-        let mut at = range.start.0;
-        while at < range.end.0 {
-            let len = usize::try_from(range.end.0 - at).unwrap_or(usize::MAX).min(BLOCK_BYTES);
-            let begin = Instant::now();
-            let block = match buffered {
-                Some(bytes) => &bytes[(at - target.object.range.start.0) as usize..][..len],
-                None => {
-                    let block = &mut own[..len];
-                    if failed.is_none() {
-                        failed = read(self.context, file, at, block).err();
-                    }
-                    if failed.is_some() {
-                        if at >= promised {
-                            break;
-                        }
-                        block.fill(0);
-                    }
-                    &*block
-                }
-            };
+        // End of the unpacked bytes announced so far, and of the bytes sent so far.
+        let (mut promised, mut sent) = (range.start.0, range.start.0);
+        let mut begin = Instant::now();
+        let mut each = |at: u64, block: &[u8]| {
             let is_read = Instant::now();
+            if buffered.is_none() {
+                session.spent.storage.add(is_read - begin);
+            }
             hash(block);
-            self.context.session.spent.hashing.add(is_read.elapsed());
-            let end = at + len as u64;
-            if skips_zeros && sparse::is_zero(block) {
-                self.outbox.push(&target.block(ByteRange::between(at, end), Encoding::Hole, 0))?;
-                promised = end;
+            session.spent.hashing.add(is_read.elapsed());
+            sent = at + block.len() as u64;
+            if skips_zeros && is_zero(block) {
+                self.outbox.push(&target.block(ByteRange::between(at, sent), Encoding::Hole, 0))?;
+                promised = sent;
             } else {
                 // Zeros may follow, so a block is announced alone.
                 let ahead = if skips_zeros { 0 } else { self.packer.announce_limit() };
-                let may_promise = range.end.0.min(at + ahead.max(len as u64));
+                let may_promise = range.end.0.min(at + ahead.max(block.len() as u64));
                 promised = self.block(target, at, block, promised, may_promise, begin.elapsed())?;
             }
-            at = end;
+            begin = Instant::now();
+            Ok(())
+        };
+        let fault = match buffered {
+            Some(bytes) => {
+                let mut parts = range.steps(BLOCK_BYTES as u64);
+                let from = target.object.range.start.0;
+                parts.try_for_each(|part| {
+                    each(part.start.0, &bytes[(part.start.0 - from) as usize..][..part.len() as usize])
+                })?;
+                None
+            }
+            None => match read_blocks(file, range, &mut own, &session.over, each) {
+                Ok(()) => None,
+                Err(BlockFault::Receiver(error)) => return Err(error),
+                Err(BlockFault::Stopped) => Some(Why::Stopped.into()),
+                // A file that ends too soon has changed.
+                Err(BlockFault::Ended(..)) => Some(Why::Changed.into()),
+                Err(BlockFault::Read(at, error)) => {
+                    Some(reason(&format!("cannot read at byte {at}"), &error))
+                }
+            },
+        };
+        if fault.is_some() {
+            own.fill(0);
+            for part in ByteRange::between(sent, promised).steps(BLOCK_BYTES as u64) {
+                self.outbox.payload(&own[..part.len() as usize])?;
+            }
         }
         self.block = own;
-        Ok(failed.map(|reason| (reason, promised)))
+        Ok(fault.map(|reason| (reason, promised)))
     }
 
     /// Sends a block that starts at offset `at` of the file. Sends it packed if packing is on and
@@ -428,7 +444,7 @@ impl<'a> LaneSender<'a> {
         let digests = context.open(facts).and_then(|(source_file, file)| match objects {
             None => {
                 let mut waybill = context.hash_plan.whole_for_waybill();
-                let digest = file_hasher.keyed(&*file, ByteRange::between(0, facts.size()), |bytes| {
+                let digest = file_hasher.keyed(&file, ByteRange::between(0, facts.size()), |bytes| {
                     waybill.iter_mut().for_each(|hasher| hasher.update(bytes));
                     tick();
                 })?;
@@ -439,7 +455,7 @@ impl<'a> LaneSender<'a> {
             }
             Some(objects) => {
                 let hash = |object: Object| {
-                    let digest = file_hasher.keyed(&*file, object.range, |_| tick())?;
+                    let digest = file_hasher.keyed(&file, object.range, |_| tick())?;
                     source_file.root.lock().tell(object.index, &digest);
                     Ok(digest)
                 };
@@ -468,7 +484,7 @@ impl<'a> LaneSender<'a> {
     /// Checks the file for the last time, after all data that counts for its digests was hashed.
     /// With holes, or if the file is read again, this can take long. Keep-alive messages are sent
     /// meanwhile.
-    fn final_check(&mut self, source_file: &SourceFile, file: &OwnedFd) -> Result<Close, LaneError> {
+    fn final_check(&mut self, source_file: &SourceFile, file: &OpenFile) -> Result<Close, LaneError> {
         let mut last_keep_alive = Instant::now();
         let mut alive = || {
             if last_keep_alive.elapsed() < KEEP_ALIVE_INTERVAL {
@@ -484,8 +500,9 @@ impl<'a> LaneSender<'a> {
             Err(reason) => Err(reason),
         };
         Ok(match now {
-            Ok(now) => {
-                with_root(Close::Read { size: now.size, mtime: moment(now.mtime), root: None }, source_file)
+            Ok(()) => {
+                let Stat { size, mtime, .. } = source_file.item.facts;
+                with_root(Close::Read { size, mtime: moment(mtime), root: None }, source_file)
             }
             Err(reason) => Close::Failed(reason),
         })
@@ -512,8 +529,11 @@ fn compared_bytes(facts: &NewFile, objects: Option<&[Object]>) -> u64 {
 
 /// Returns the first piece of `rest`: data, or a hole (`true`) of at most [`ZERO_BYTES_MAX`] bytes.
 /// Searches for holes only if the file has any.
-fn next_piece(file: &OwnedFd, rest: ByteRange, has_holes: bool) -> (ByteRange, bool) {
-    let data = if has_holes { sparse::next_data(file, rest.start.0, rest.len()) } else { Ok(Some(rest)) };
+fn next_piece(file: &OpenFile, rest: ByteRange, has_holes: bool) -> (ByteRange, bool) {
+    let data = match file {
+        OpenFile::Stored(file) if has_holes => file.next_data(rest),
+        _ => Ok(Some(rest)),
+    };
     let hole = |end: u64| (ByteRange::between(rest.start.0, end.min(rest.start.0 + ZERO_BYTES_MAX)), true);
     let data = match data {
         Ok(None) => return hole(rest.end.0),
@@ -523,18 +543,6 @@ fn next_piece(file: &OwnedFd, rest: ByteRange, has_holes: bool) -> (ByteRange, b
         Err(_) => rest,
     };
     (ByteRange::between(rest.start.0, data.end.0.min(rest.end.0)), false)
-}
-
-/// Reads a complete block. A file that ends too soon has changed.
-fn read(context: &SourceContext<'_>, file: &OwnedFd, at: u64, block: &mut [u8]) -> Result<(), Reason> {
-    let begin = Instant::now();
-    let got = transfer::read_at(file, at, block);
-    context.session.spent.storage.add(begin.elapsed());
-    match got {
-        Ok(got) if got == block.len() => Ok(()),
-        Ok(_) => Err(Why::Changed.into()),
-        Err(error) => Err(reason(&format!("cannot read at byte {at}"), &error)),
-    }
 }
 
 /// Adds the digest of the whole file, if it was computed while sending.
@@ -554,7 +562,7 @@ impl SourceContext<'_> {
     /// # Errors
     /// Same as [`SourceFile::open`]. Returns [`Why::Stopped`] if the machine has dropped the file
     /// meanwhile; events about it are then ignored.
-    pub(super) fn open(&self, facts: &NewFile) -> Result<(Arc<SourceFile>, Arc<OwnedFd>), Reason> {
+    pub(super) fn open(&self, facts: &NewFile) -> Result<(Arc<SourceFile>, OpenFile), Reason> {
         let source_file = self.source_file(facts.number).ok_or(Reason::from(Why::Stopped))?;
         let more = source_file.set_sent_kind(facts, |size| self.hash_plan.root(size));
         self.session.tally.grew(more);

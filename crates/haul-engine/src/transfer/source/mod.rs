@@ -21,6 +21,7 @@ use tree::Roots;
 use super::file_hasher::FileHasher;
 use super::hashing::{HashPlan, SentDigests};
 use super::monitor::{Reply, WaitKey};
+use super::reason::reason;
 use super::report::{Failure, RunContext};
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
@@ -31,13 +32,11 @@ use haul_proto::source::{Command, Event, Settings};
 use haul_proto::{
     FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Role, Source, Update, Why,
 };
-use haul_sys::Stat;
 use lane_sender::LaneSender;
 use parking_lot::{Mutex, MutexGuard};
-use source_file::SourceFile;
+use source_file::{OpenFile, SourceFile};
 use std::collections::HashMap;
 use std::ffi::OsStr;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -247,7 +246,7 @@ impl SourceContext<'_> {
             }
             outcome => {
                 let counted = source_file.counted.lock().0;
-                if source_file.item.facts.kind == haul_sys::FileKind::Regular {
+                if source_file.item.facts.kind == haul_storage::FileKind::Regular {
                     if *outcome == Ended::Same {
                         self.count_reused(source_file.item.facts.size);
                     }
@@ -296,7 +295,7 @@ impl SourceContext<'_> {
     fn complete<E>(
         &self,
         source_file: &SourceFile,
-        file: &OwnedFd,
+        file: &OpenFile,
         file_hasher: &mut FileHasher<'_>,
         mut alive: impl FnMut() -> Result<(), E>,
     ) -> Result<Result<(), Reason>, E> {
@@ -315,31 +314,37 @@ impl SourceContext<'_> {
         }
     }
 
-    /// Returns the metadata of a file whose bytes were sent, if these bytes are one state of the
-    /// file. That is the case if size and times are unchanged. If only the change time moved, the
-    /// file is read again and must have the same bytes. Calls `alive` periodically meanwhile.
+    /// Checks that the bytes that were sent of a file are one state of it. That is the case if the
+    /// file is unchanged. If only the change time moved, the file is read again and must have the
+    /// same bytes. Calls `alive` periodically meanwhile.
     fn unchanged<E>(
         &self,
         source_file: &SourceFile,
-        file: &OwnedFd,
+        file: &OpenFile,
         file_hasher: &mut FileHasher<'_>,
         mut alive: impl FnMut() -> Result<(), E>,
-    ) -> Result<Result<Stat, Reason>, E> {
-        let mut ctime = source_file.ctime();
-        for _ in 0..=REREADS_MAX {
-            let now = match self.session.spent.storage.time(|| source_file.check_unchanged(file)) {
+    ) -> Result<Result<(), Reason>, E> {
+        let OpenFile::Stored(stored) = file else { return Ok(Ok(())) };
+        let storage = &self.session.spent.storage;
+        let mut version = source_file.version();
+        for round in 0..=REREADS_MAX {
+            match storage.time(|| file.is_unchanged(&version)) {
                 // Bytes that are read again after sending are compared by their digest.
-                Ok(now) if now.ctime == ctime || self.hash_plan.reads_twice() => return Ok(Ok(now)),
-                Ok(now) => now,
+                Ok(is_unchanged) if is_unchanged || self.hash_plan.reads_twice() => return Ok(Ok(())),
+                Ok(_) => {}
                 Err(reason) => return Ok(Err(reason)),
-            };
-            if ctime == source_file.ctime() && !source_file.has_its_name() {
+            }
+            if round == 0 && !source_file.has_its_name() {
                 let shown = quote(&source_file.item.shown);
                 self.session.report.note(&format!(
                     "{shown} was replaced or removed since it was sent: the receiver has the contents of the previous file"
                 ));
             }
-            ctime = now.ctime;
+            // The next round detects each change that follows this call.
+            match storage.time(|| stored.stat()) {
+                Ok(now) => version.ctime = now.ctime,
+                Err(error) => return Ok(Err(reason("cannot stat", &error))),
+            }
             match self.is_as_sent(source_file, file, file_hasher, &mut alive)? {
                 Ok(true) => {}
                 Ok(false) => return Ok(Err(Why::Changed.into())),
@@ -353,7 +358,7 @@ impl SourceContext<'_> {
     fn is_as_sent<E>(
         &self,
         source_file: &SourceFile,
-        file: &OwnedFd,
+        file: &OpenFile,
         file_hasher: &mut FileHasher<'_>,
         mut alive: impl FnMut() -> Result<(), E>,
     ) -> Result<Result<bool, Reason>, E> {
@@ -395,8 +400,8 @@ impl SourceContext<'_> {
             let Some(check) = next else { return };
             let size = check.facts.size();
             let digest = self.open(&check.facts).and_then(|(_, file)| match check.object {
-                Some(object) => file_hasher.object(&*file, object, size),
-                None => file_hasher.whole(&*file, size),
+                Some(object) => file_hasher.object(&file, object, size),
+                None => file_hasher.whole(&file, size),
             });
             self.handle(Event::Checked { check, digest });
         }

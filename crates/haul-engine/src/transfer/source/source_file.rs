@@ -1,15 +1,16 @@
 //! State of a file at the source, from its announcement to its end.
 
 use super::tree::Item;
+use crate::pipeline::ReadAt;
 use crate::readahead::{self, ReadaheadCursor};
 use crate::transfer::hashing::RootHash;
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
 use haul_model::{Level, Object};
 use haul_proto::{NewFile, Reason, Why};
-use haul_sys::{Contents, FileKind, Follow, Stat, Timespec, open, stat};
+use haul_storage::{Advice, Change, Follow, Version};
 use parking_lot::Mutex;
-use std::os::fd::OwnedFd;
+use std::io::{self, Read};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -22,14 +23,14 @@ const AHEAD_BYTES: u64 = readahead::BYTES_MAX / 2;
 pub(super) struct SourceFile {
     pub(super) item: Item,
     /// Bytes of a file that reports no certain length: they are read before it is announced.
-    held: Option<HeldBytes>,
+    held: Option<Arc<HeldBytes>>,
     /// Announced kind, if a waybill is written.
     pub(super) kind: Mutex<Option<haul_proto::FileKind>>,
     /// The directory that ends after this file.
     pub(super) parent: Option<u64>,
-    file: Mutex<Option<Arc<OwnedFd>>>,
-    /// Metadata of the file when it was first opened.
-    opened: OnceLock<Stat>,
+    file: Mutex<Option<Arc<dyn haul_storage::SourceFile>>>,
+    /// Version of the file when it was first opened.
+    opened: OnceLock<Version>,
     front: ReadaheadCursor,
     /// Search for holes, decided when the first object is sent.
     pub(super) holes: OnceLock<HoleSearch>,
@@ -66,6 +67,40 @@ impl Drop for HeldBytes {
     }
 }
 
+/// An open file.
+#[derive(Clone, Debug)]
+pub(super) enum OpenFile {
+    /// A file of the storage.
+    Stored(Arc<dyn haul_storage::SourceFile>),
+    /// A file whose bytes were read before it was announced.
+    Held(Arc<HeldBytes>),
+}
+
+impl OpenFile {
+    /// Compares the file with an earlier version. Returns false if only the change time differs.
+    ///
+    /// # Errors
+    /// Returns [`Why::Changed`] if the contents changed, and otherwise the error of
+    /// [`changed_since`](haul_storage::SourceFile::changed_since).
+    pub(super) fn is_unchanged(&self, version: &Version) -> Result<bool, Reason> {
+        let OpenFile::Stored(file) = self else { return Ok(true) };
+        match file.changed_since(version).map_err(|error| reason("cannot stat", &error))? {
+            None => Ok(true),
+            Some(Change::Unknown) => Ok(false),
+            Some(Change::Contents | Change::Replaced) => Err(Why::Changed.into()),
+        }
+    }
+}
+
+impl ReadAt for OpenFile {
+    fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            OpenFile::Stored(file) => file.read_at(at, into),
+            OpenFile::Held(held) => held.bytes.get(at as usize..).unwrap_or_default().read(into),
+        }
+    }
+}
+
 /// Method of finding the holes of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HoleSearch {
@@ -88,7 +123,7 @@ impl SourceFile {
     ) -> SourceFile {
         SourceFile {
             item,
-            held,
+            held: held.map(Arc::new),
             kind: Mutex::new(kind),
             parent,
             file: Mutex::default(),
@@ -118,75 +153,62 @@ impl SourceFile {
         facts.size().saturating_sub(self.found.fetch_max(facts.size(), Ordering::Relaxed))
     }
 
-    /// Opens the file. Returns the same descriptor to all callers until [`SourceFile::close`].
+    /// Opens the file. Returns the same file to all callers until [`SourceFile::close`].
     ///
     /// # Errors
     /// Returns [`Why::Changed`] if the file changed or another file has its name, and otherwise the
-    /// error of the system call.
-    pub(super) fn open(&self) -> Result<Arc<OwnedFd>, Reason> {
+    /// error of [`Item::source`].
+    pub(super) fn open(&self) -> Result<OpenFile, Reason> {
+        if let Some(held) = &self.held {
+            return Ok(OpenFile::Held(Arc::clone(held)));
+        }
         let mut file = self.file.lock();
         if let Some(file) = &*file {
-            return Ok(Arc::clone(file));
+            return Ok(OpenFile::Stored(Arc::clone(file)));
         }
-        if let Some(held) = &self.held {
-            let opened =
-                open::create_in_memory(&held.bytes).map_err(|error| reason("cannot open", &error))?;
-            return Ok(Arc::clone(file.insert(Arc::new(opened))));
+        let is_replaced = || Reason::new(Why::Changed, "another file has this name now");
+        let opened = self.item.source().map_err(|error| match error.kind() {
+            io::ErrorKind::InvalidInput => is_replaced(),
+            _ => reason("cannot open", &error),
+        })?;
+        match Version::of(&self.item.facts).change(opened.opened()) {
+            Some(Change::Replaced) => return Err(is_replaced()),
+            Some(Change::Contents) => return Err(Why::Changed.into()),
+            Some(Change::Unknown) | None => {}
         }
-        let opened = open::open_entry_at(&self.item.place, self.item.name.as_c_str())
-            .map_err(|error| reason("cannot open", &error))?;
-        let now = stat::stat_fd(&opened).map_err(|error| reason("cannot stat", &error))?;
-        if now.kind != FileKind::Regular || now.identity() != self.item.facts.identity() {
-            return Err(Reason::new(Why::Changed, "another file has this name now"));
-        }
-        if now.contents_since(&self.item.facts) == Contents::Changed {
-            return Err(Why::Changed.into());
-        }
-        self.opened.get_or_init(|| now);
-        let opened = Arc::new(opened);
+        self.opened.get_or_init(|| Version::of(opened.opened()));
         *file = Some(Arc::clone(&opened));
-        Ok(opened)
+        Ok(OpenFile::Stored(opened))
     }
 
     /// Starts reading ahead the data after an object that is about to be read.
-    pub(super) fn read_ahead(&self, file: &OwnedFd, object: Object) {
+    pub(super) fn read_ahead(&self, file: &OpenFile, object: Object) {
         let facts = &self.item.facts;
-        if let Some(range) = self.front.next(object.range, facts.size, AHEAD_BYTES)
-            && readahead::suits(file, facts.is_sparse())
+        // Holes would become pages of zeros, and a file system that is not on a local device may
+        // have its own read-ahead.
+        if let OpenFile::Stored(file) = file
+            && let Some(range) = self.front.next(object.range, facts.size, AHEAD_BYTES)
+            && !facts.is_sparse()
+            && file.device().capabilities.is_local
         {
-            readahead::ask(file, range);
+            file.advise(range, Advice::WillNeed);
         }
     }
 
-    /// Closes the descriptor.
+    /// Closes the file.
     pub(super) fn close(&self) {
         *self.file.lock() = None;
     }
 
-    /// Checks the file again. Returns its metadata if size and modification time are still as
-    /// announced.
-    ///
-    /// # Errors
-    /// Returns [`Why::Changed`] if the file changed, and otherwise the error of fstat(2).
-    pub(super) fn check_unchanged(&self, file: &OwnedFd) -> Result<Stat, Reason> {
-        if self.held.is_some() {
-            return Ok(self.item.facts);
-        }
-        let now = stat::stat_fd(file).map_err(|error| reason("cannot stat", &error))?;
-        match now.contents_since(&self.item.facts) {
-            Contents::Changed => Err(Why::Changed.into()),
-            Contents::Unchanged | Contents::Unknown => Ok(now),
-        }
-    }
-
     /// Returns true if the name still refers to this file.
     pub(super) fn has_its_name(&self) -> bool {
-        stat::stat_at(&self.item.place, self.item.name.as_c_str(), Follow::No)
-            .is_ok_and(|now| now.identity() == self.item.facts.identity())
+        let Item { place, name, facts, .. } = &self.item;
+        let now = name.as_ref().map(|name| place.stat_at(name, Follow::No));
+        now.is_some_and(|now| now.is_ok_and(|now| now.identity() == facts.identity()))
     }
 
-    /// Returns the change time of the file from before its first byte was read.
-    pub(super) fn ctime(&self) -> Timespec {
-        self.opened.get().unwrap_or(&self.item.facts).ctime
+    /// Returns the version of the file from before its first byte was read.
+    pub(super) fn version(&self) -> Version {
+        self.opened.get().copied().unwrap_or_else(|| Version::of(&self.item.facts))
     }
 }

@@ -1,23 +1,24 @@
 //! The entries to send: the operands and everything beneath them.
 
 use super::filter::Filter;
-use crate::descent::{Descent, LastDescriptor, Step};
+use crate::descent::{Descent, Step};
 use crate::stored::HIDDEN;
-use haul_model::{PATH_PARTS_MAX, PathError};
-use haul_storage::{Dir, local};
-use haul_sys::beneath::open_place_beneath;
-use haul_sys::dir::{CWD, DirReader, open_dir_at, open_place_at};
-use haul_sys::{FileKind, Follow, Stat, stat};
+use haul_model::{PATH_PARTS_MAX, PathError, RelPath};
+use haul_storage::{Dir, FileKind, Follow, Listing, Missing, Name, SourceFile, Stat, Storage};
 use std::collections::{HashMap, HashSet};
-use std::ffi::{CString, OsStr, OsString};
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 use std::sync::Arc;
 
 /// Maximum number of operands that stay open for looking up names. Additional ones are opened again
 /// for each look-up.
 const OPEN_ROOTS_MAX: usize = 256;
+
+/// `errno` of a name that does not exist, and of one that no file system stores.
+const ENOENT: i32 = 2;
+const ENAMETOOLONG: i32 = 36;
 
 /// A walk over the entries to send.
 #[derive(Debug)]
@@ -37,7 +38,8 @@ pub(crate) struct Tree {
     /// True if directories with stored digests are sent.
     has_stored_sums: bool,
     descent: Descent,
-    descriptor: LastDescriptor,
+    /// Directory that the last operand is in, and its path. Many operands may be in one directory.
+    place: Option<(Vec<u8>, Arc<dyn Dir>)>,
     /// Device of the current operand.
     device: u64,
     /// Path at the sink that replaces the path of the operand, with a trailing slash unless it is
@@ -60,9 +62,17 @@ pub(crate) struct Operand {
     path: OsString,
     /// True if the contents of the directory are sent without the directory itself.
     contents_only: bool,
-    /// Directory that the path must stay beneath, if another host requested it. No link leads out
-    /// of it.
-    root: Option<Arc<OwnedFd>>,
+    base: OperandBase,
+}
+
+/// Start of the path of an operand.
+#[derive(Clone, Debug)]
+enum OperandBase {
+    /// The storage, as for any path of this host.
+    Storage(Arc<dyn Storage>),
+    /// A directory that the path must stay beneath, because another host requested it. No link
+    /// leads out of it.
+    Beneath(Arc<dyn Dir>),
 }
 
 /// Operands whose names can be looked up again, by the first part of their paths at the sink, or by
@@ -93,14 +103,14 @@ pub(crate) struct NamePosition {
     operands: Vec<Vec<u8>>,
     /// Number of operands whose directory was read.
     root: usize,
-    reader: Option<DirReader>,
+    listing: Option<Box<dyn Listing>>,
 }
 
 /// A directory that was an operand.
 #[derive(Debug)]
 enum Root {
     /// Open since the start.
-    Open(OwnedFd),
+    Open(Arc<dyn Dir>),
     /// Opened again for each look-up, and used only if it is still the same directory.
     Reopen(Operand, (u64, u64)),
 }
@@ -113,11 +123,22 @@ pub(crate) struct Item {
     /// Path for messages.
     pub(crate) shown: OsString,
     /// The parent directory; for a directory, the directory itself.
-    pub(crate) place: Arc<OwnedFd>,
-    /// Name in that directory; `.` for a directory.
-    pub(crate) name: CString,
+    pub(crate) place: Arc<dyn Dir>,
+    /// Name in that directory; `None` for a directory.
+    pub(crate) name: Option<Name>,
     /// Metadata from when the walk found the entry.
     pub(crate) facts: Stat,
+}
+
+impl Item {
+    /// Opens the entry, a regular file.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Dir::source`].
+    pub(super) fn source(&self) -> io::Result<Arc<dyn SourceFile>> {
+        let name = self.name.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
+        self.place.source(name, Follow::No)
+    }
 }
 
 /// An entry that an earlier operand sends to the path of another one.
@@ -150,7 +171,7 @@ impl Tree {
     /// Creates a walk over `operands`. Symbolic links are not followed.
     pub(crate) fn new(operands: Vec<Operand>, filter: Filter, one_file_system: bool) -> Tree {
         let mut seen = HashSet::new();
-        let repeated = operands.iter().map(Operand::base).filter(|base| !seen.insert(*base));
+        let repeated = operands.iter().map(Operand::name_at_sink).filter(|base| !seen.insert(*base));
         let repeated = repeated.map(<[u8]>::to_vec).collect();
         let merges = seen.contains(&b""[..]) && operands.len() > 1;
         Tree {
@@ -163,7 +184,7 @@ impl Tree {
             one_file_system,
             has_stored_sums: false,
             descent: Descent::default(),
-            descriptor: LastDescriptor::default(),
+            place: None,
             device: 0,
             prefix: Vec::new(),
             replaced_len: 0,
@@ -184,16 +205,16 @@ impl Tree {
         let first = path.split(|&byte| byte == b'/').next().unwrap_or_default();
         let found = self.walked.looks(path).find_map(|(root, beneath)| {
             let from = if beneath.len() == path.len() { 0 } else { first.len() + 1 };
-            let facts = root.with(|dir| stat_beneath(dir, beneath))?.ok()?;
+            let facts = root.with(|dir| stat_beneath(&**dir, beneath))?.ok()?;
             let is_sent = sends(facts.kind) && !self.filter.leaves_out_beneath(path, from, &[facts.kind]);
             is_sent.then_some((root, beneath, facts))
         });
         match found {
             Some((root, beneath, facts)) if facts.kind == FileKind::Directory => {
-                let place = root.with(|dir| open_beneath(dir, beneath))?.ok()?;
+                let place = root.with(|dir| self::beneath(dir, beneath, Follow::No))?.ok()?;
                 let shown = OsStr::from_bytes(path).to_owned();
-                let (path, place, name) = (path.to_vec(), Arc::new(place), c".".to_owned());
-                Some(Earlier::Directory(Box::new(Item { path, shown, place, name, facts })))
+                let path = path.to_vec();
+                Some(Earlier::Directory(Box::new(Item { path, shown, place, name: None, facts })))
             }
             Some(_) => Some(Earlier::Other),
             None => {
@@ -248,22 +269,29 @@ impl Tree {
     }
 
     fn begin(&mut self, operand: &Operand) -> io::Result<Option<WalkStep>> {
-        let (place, name) = (operand.place()?, operand.name()?);
-        let (base, shown) = (operand.base().to_vec(), operand.shown());
-        let facts = stat::stat_at(&place, name.as_c_str(), Follow::No)?;
+        let place = match &self.place {
+            Some((path, place)) if path == operand.place_path() => Arc::clone(place),
+            _ => operand.place()?,
+        };
+        self.place = Some((operand.place_path().to_vec(), Arc::clone(&place)));
+        let name = operand.name()?;
+        let (base, shown) = (operand.name_at_sink().to_vec(), operand.shown());
+        let facts = stat_in(&*place, name.as_ref())?;
         if self.merges || self.repeated.contains(&base) {
-            if self.walked.has_operand(&base, &place, &facts) {
+            if self.walked.has_operand(&base, &*place, &facts) {
                 return Ok(Some(WalkStep::Repeated(shown)));
             }
             self.meeting = Some(operand.clone());
         }
         self.device = facts.dev;
         if facts.kind != FileKind::Directory {
-            return Ok(Some(WalkStep::Item(Item { path: base, shown, place: Arc::new(place), name, facts })));
+            return Ok(Some(WalkStep::Item(Item { path: base, shown, place, name, facts })));
         }
-        let fd = open_dir_at(&place, name.as_c_str(), Follow::No)?;
-        let own = Arc::new(open_dir_at(&fd, c".", Follow::No)?);
-        self.descent.begin(local::directory_of(fd)?, &shown)?;
+        let own = match &name {
+            Some(name) => place.dir(name, Follow::No, Missing::Fail)?,
+            None => place,
+        };
+        self.descent.begin(Arc::clone(&own), &shown)?;
         self.replaced_len = shown.len() + usize::from(!shown.as_bytes().ends_with(b"/"));
         self.prefix.clone_from(&base);
         self.unsent = Some(base.clone());
@@ -271,7 +299,7 @@ impl Tree {
             return Ok(None);
         }
         self.prefix.push(b'/');
-        Ok(Some(WalkStep::Enter(Item { path: base, shown, place: own, name: c".".to_owned(), facts })))
+        Ok(Some(WalkStep::Enter(Item { path: base, shown, place: own, name: None, facts })))
     }
 
     fn step(&mut self) -> Option<WalkStep> {
@@ -282,26 +310,21 @@ impl Tree {
                 // A directory whose contents are sent without it was never entered.
                 (!self.path_of(&path).is_empty()).then_some(WalkStep::Leave)
             }
-            Step::Entered(dir, shown) => self.entered(&dir, shown),
-            Step::Entry(dir, name, shown, kind) => {
+            Step::Entered(place, shown) => self.entered(place, shown),
+            Step::Entry(place, name, shown, kind) => {
                 let path = self.path_of(&shown);
                 if self.filter.leaves_out(&path, kind) {
                     return None;
                 }
-                let mut found =
-                    || io::Result::Ok((self.descriptor.of(&dir)?, dir.stat_at(&name, Follow::No)?));
-                Some(match found() {
-                    Ok((place, facts)) => {
-                        let name = name.as_c_str().to_owned();
-                        WalkStep::Item(Item { path, shown, place, name, facts })
-                    }
+                Some(match place.stat_at(&name, Follow::No) {
+                    Ok(facts) => WalkStep::Item(Item { path, shown, place, name: Some(name), facts }),
                     Err(error) => WalkStep::Failed(shown, error),
                 })
             }
         }
     }
 
-    fn entered(&mut self, dir: &Arc<dyn Dir>, shown: OsString) -> Option<WalkStep> {
+    fn entered(&mut self, place: Arc<dyn Dir>, shown: OsString) -> Option<WalkStep> {
         let mut path = self.path_of(&shown);
         path.pop();
         if self.filter.leaves_out(&path, FileKind::Directory) {
@@ -320,9 +343,9 @@ impl Tree {
                 io::Error::new(io::ErrorKind::InvalidFilename, PathError::TooDeep),
             ));
         }
-        match self.descriptor.of(dir).and_then(|place| Ok((place, dir.stat()?))) {
-            Ok((place, facts)) => {
-                let item = Item { path, shown, place, name: c".".to_owned(), facts };
+        match place.stat() {
+            Ok(facts) => {
+                let item = Item { path, shown, place, name: None, facts };
                 if self.one_file_system && item.facts.dev != self.device {
                     self.descent.skip();
                     return Some(WalkStep::Item(item));
@@ -345,16 +368,18 @@ impl Tree {
 impl Operand {
     /// Creates the operand for a path of this host. With a trailing slash (or for `.`), the
     /// contents of the directory are sent without the directory.
-    pub(crate) fn local(path: &OsStr) -> Operand {
-        Operand { path: path.to_owned(), contents_only: means_contents(path.as_bytes()), root: None }
+    pub(crate) fn of_host(storage: &Arc<dyn Storage>, path: &OsStr) -> Operand {
+        let contents_only = means_contents(path.as_bytes());
+        Operand { path: path.to_owned(), contents_only, base: OperandBase::Storage(Arc::clone(storage)) }
     }
 
     /// Creates the operand for a clean path beneath `root` (empty: the root itself). No link leads
     /// out of the root. With `contents_only`, the contents of the directory are sent without the
     /// directory.
-    pub(crate) fn beneath(root: &Arc<OwnedFd>, path: &[u8], contents_only: bool) -> Operand {
+    pub(crate) fn beneath(root: &Arc<dyn Dir>, path: &[u8], contents_only: bool) -> Operand {
         let contents_only = contents_only || path.is_empty();
-        Operand { path: OsStr::from_bytes(path).to_owned(), contents_only, root: Some(Arc::clone(root)) }
+        let path = OsStr::from_bytes(path).to_owned();
+        Operand { path, contents_only, base: OperandBase::Beneath(Arc::clone(root)) }
     }
 
     /// Checks that the directory of the operand exists.
@@ -365,31 +390,45 @@ impl Operand {
         self.place().map(drop)
     }
 
+    /// Returns the path of the directory that the operand is in, or of the directory itself if only
+    /// its contents are sent.
+    pub(crate) fn place_path(&self) -> &[u8] {
+        let path = self.path.as_bytes();
+        if self.contents_only { path } else { &path[..path.len() - last_part(path).len()] }
+    }
+
     /// Opens the parent directory to resolve names in it. Opens the directory itself if only its
     /// contents are sent.
     ///
     /// # Errors
-    /// Returns the errors of openat(2) and openat2(2): `EXDEV` if the path leads out of the root.
-    fn place(&self) -> io::Result<OwnedFd> {
-        let path = self.path.as_bytes();
-        let dir = if self.contents_only { path } else { &path[..path.len() - last_part(path).len()] };
-        match &self.root {
-            None if dir.is_empty() => open_place_at(CWD, ".", Follow::Yes),
-            None => open_place_at(CWD, OsStr::from_bytes(dir), Follow::Yes),
-            Some(root) => {
-                let dir = dir.strip_suffix(b"/").unwrap_or(dir);
-                open_place_beneath(root, OsStr::from_bytes(dir), Follow::Yes)
+    /// Returns the errors of [`Storage::open`] and [`Dir::beneath`]: `EXDEV` if the path leads out
+    /// of the root.
+    fn place(&self) -> io::Result<Arc<dyn Dir>> {
+        let path = self.place_path();
+        match &self.base {
+            OperandBase::Storage(storage) => {
+                let path = if path.is_empty() { b"." } else { path };
+                storage.open(Path::new(OsStr::from_bytes(path)), Follow::Yes)
             }
+            OperandBase::Beneath(root) => beneath(root, path.strip_suffix(b"/").unwrap_or(path), Follow::Yes),
         }
     }
 
-    /// Returns the name in that directory.
-    fn name(&self) -> io::Result<CString> {
-        if self.contents_only { Ok(c".".to_owned()) } else { Ok(CString::new(self.base())?) }
+    /// Returns the name in that directory, or `None` if only its contents are sent.
+    fn name(&self) -> io::Result<Option<Name>> {
+        if self.contents_only {
+            return Ok(None);
+        }
+        let name = self.name_at_sink();
+        match Name::new(name) {
+            None if name.is_empty() => Err(io::Error::from_raw_os_error(ENOENT)),
+            None => Err(io::Error::from_raw_os_error(ENAMETOOLONG)),
+            name => Ok(name),
+        }
     }
 
     /// Returns the path at the sink; empty if only the contents are sent.
-    fn base(&self) -> &[u8] {
+    fn name_at_sink(&self) -> &[u8] {
         if self.contents_only { b"" } else { last_part(self.path.as_bytes()) }
     }
 
@@ -400,15 +439,19 @@ impl Operand {
 
     /// Returns the identity of an operand that is not a directory.
     fn other(&self) -> io::Result<Other> {
-        let (place, name) = (self.place()?, self.name()?);
-        let facts = stat::stat_at(&place, name.as_c_str(), Follow::No)?;
-        Ok(Other { place: stat::stat_fd(&place)?.identity(), identity: facts.identity(), kind: facts.kind })
+        let place = self.place()?;
+        let facts = stat_in(&*place, self.name()?.as_ref())?;
+        Ok(Other { place: place.stat()?.identity(), identity: facts.identity(), kind: facts.kind })
     }
 
     /// Opens the operand as a directory in which names can be looked up again. Returns `None` if it
     /// is not a directory.
-    fn directory(&self) -> Option<OwnedFd> {
-        open_place_at(self.place().ok()?, self.name().ok()?.as_c_str(), Follow::No).ok()
+    fn directory(&self) -> Option<Arc<dyn Dir>> {
+        let place = self.place().ok()?;
+        match self.name().ok()? {
+            Some(name) => place.dir(&name, Follow::No, Missing::Fail).ok(),
+            None => Some(place),
+        }
     }
 }
 
@@ -421,7 +464,7 @@ impl Roots {
 
     fn add(&mut self, operand: &Operand) {
         let Some(dir) = operand.directory() else {
-            let others = self.others.entry(operand.base().to_vec()).or_default();
+            let others = self.others.entry(operand.name_at_sink().to_vec()).or_default();
             others.extend(operand.other().ok());
             return;
         };
@@ -429,21 +472,21 @@ impl Roots {
             self.open += 1;
             Root::Open(dir)
         } else {
-            let Ok(facts) = stat::stat_fd(&dir) else { return };
+            let Ok(facts) = dir.stat() else { return };
             Root::Reopen(operand.clone(), (facts.dev, facts.ino))
         };
-        self.by_prefix.entry(operand.base().to_vec()).or_default().push(root);
+        self.by_prefix.entry(operand.name_at_sink().to_vec()).or_default().push(root);
     }
 
     /// Returns true if one of the operands is the entry `facts` in `place`, with the path `base` at
     /// the sink.
-    fn has_operand(&self, base: &[u8], place: &OwnedFd, facts: &Stat) -> bool {
+    fn has_operand(&self, base: &[u8], place: &dyn Dir, facts: &Stat) -> bool {
         if facts.kind == FileKind::Directory {
             let roots = self.by_prefix.get(base).into_iter().flatten();
-            let mut identities = roots.filter_map(|root| root.with(|dir| stat::stat_fd(dir))?.ok());
+            let mut identities = roots.filter_map(|root| root.with(|dir| dir.stat())?.ok());
             return identities.any(|known| known.identity() == facts.identity());
         }
-        let Ok(place) = stat::stat_fd(place) else { return false };
+        let Ok(place) = place.stat() else { return false };
         let same = |other: &Other| [other.place, other.identity] == [place.identity(), facts.identity()];
         self.others.get(base).into_iter().flatten().any(same)
     }
@@ -484,18 +527,18 @@ impl Roots {
         while names.len() < max {
             if let Some(operand) = at.operands.pop() {
                 names.push(operand.into());
-            } else if let Some(reader) = &mut at.reader {
+            } else if let Some(listing) = &mut at.listing {
                 let mut entries = Vec::new();
-                let more = reader.read_batch(max - names.len(), &mut entries)?;
+                let more = listing.next(max - names.len(), &mut entries)?;
                 let found = entries.iter().map(|entry| entry.name.as_bytes());
                 names.extend(found.filter(|name| is_wanted(name)).map(Box::from));
                 if !more {
-                    at.reader = None;
+                    at.listing = None;
                 }
             } else {
                 let Some((root, path)) = self.looks(directory).nth(at.root) else { break };
                 at.root += 1;
-                at.reader = root.reader(path)?;
+                at.listing = root.list(path)?;
             }
         }
         // An operand that was removed since the walk has no names, but does not lack those that
@@ -536,33 +579,33 @@ impl Root {
         if path.is_empty() {
             return Some(true);
         }
-        self.with(|dir| has(dir, path))?
+        self.with(|dir| has(&**dir, path))?
     }
 
-    /// Returns a reader of the directory at a path beneath this one; `None` if it does not exist.
+    /// Starts to list the directory at a path beneath this one; `None` if it does not exist.
     ///
     /// # Errors
     /// Returns an error if that is uncertain, or the directory cannot be read.
-    fn reader(&self, path: &[u8]) -> io::Result<Option<DirReader>> {
-        let open = |dir: &OwnedFd| open_beneath(dir, path);
-        match self.with(open).unwrap_or_else(|| Err(io::ErrorKind::StaleNetworkFileHandle.into())) {
+    fn list(&self, path: &[u8]) -> io::Result<Option<Box<dyn Listing>>> {
+        let list = |dir: &Arc<dyn Dir>| beneath(dir, path, Follow::No)?.list();
+        match self.with(list).unwrap_or_else(|| Err(io::ErrorKind::StaleNetworkFileHandle.into())) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            opened => opened.map(|dir| Some(DirReader::new(dir))),
+            listing => listing.map(Some),
         }
     }
 
     /// Returns true if this directory has not been removed.
     fn is_there(&self) -> bool {
-        self.with(|dir| stat::stat_fd(dir)).and_then(io::Result::ok).is_some_and(|facts| facts.nlink > 0)
+        self.with(|dir| dir.stat()).and_then(io::Result::ok).is_some_and(|facts| facts.nlink > 0)
     }
 
     /// Returns the result of `look` in this directory; `None` if it was replaced.
-    fn with<R>(&self, look: impl FnOnce(&OwnedFd) -> R) -> Option<R> {
+    fn with<R>(&self, look: impl FnOnce(&Arc<dyn Dir>) -> R) -> Option<R> {
         match self {
             Root::Open(dir) => Some(look(dir)),
             Root::Reopen(operand, identity) => {
                 let dir = operand.directory()?;
-                let facts = stat::stat_fd(&dir).ok()?;
+                let facts = dir.stat().ok()?;
                 ((facts.dev, facts.ino) == *identity).then(|| look(&dir))
             }
         }
@@ -571,29 +614,41 @@ impl Root {
 
 /// Returns true if `dir` has `path` beneath it, or `None` if the answer is uncertain. No directory
 /// of `path` may be a symbolic link, because the entry at the link's target is another one.
-fn has(dir: &OwnedFd, path: &[u8]) -> Option<bool> {
+fn has(dir: &dyn Dir, path: &[u8]) -> Option<bool> {
     match stat_beneath(dir, path) {
         Ok(_) => Some(true),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Some(false),
+        // The storage may have closed `dir`, and another directory may have its place now.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => dir.stat().is_ok().then_some(false),
         Err(_) => None,
     }
 }
 
 /// Returns the metadata of the entry at a path beneath `dir`; an empty path means `dir` itself.
-fn stat_beneath(dir: &OwnedFd, path: &[u8]) -> io::Result<Stat> {
-    if path.is_empty() {
-        return stat::stat_fd(dir);
-    }
+fn stat_beneath(dir: &dyn Dir, path: &[u8]) -> io::Result<Stat> {
     let name = last_part(path);
     let above = path[..path.len() - name.len()].strip_suffix(b"/").unwrap_or_default();
-    let place = open_place_beneath(dir, OsStr::from_bytes(above), Follow::No)?;
-    stat::stat_at(&place, OsStr::from_bytes(name), Follow::No)
+    let name = Name::new(name);
+    if above.is_empty() {
+        return stat_in(dir, name.as_ref());
+    }
+    let above = RelPath::new(above).map_err(io::Error::other)?;
+    stat_in(&*dir.beneath(&above, Follow::No)?, name.as_ref())
 }
 
-/// Opens the directory at a path beneath `dir` to read it.
-fn open_beneath(dir: &OwnedFd, path: &[u8]) -> io::Result<OwnedFd> {
-    let place = open_place_beneath(dir, OsStr::from_bytes(path), Follow::No)?;
-    open_dir_at(&place, c".", Follow::No)
+/// Returns the metadata of an entry of `dir`, or of `dir` itself.
+fn stat_in(dir: &dyn Dir, name: Option<&Name>) -> io::Result<Stat> {
+    match name {
+        Some(name) => dir.stat_at(name, Follow::No),
+        None => dir.stat(),
+    }
+}
+
+/// Opens the directory at a path beneath `dir`; an empty path means `dir` itself.
+fn beneath(dir: &Arc<dyn Dir>, path: &[u8], links: Follow) -> io::Result<Arc<dyn Dir>> {
+    if path.is_empty() {
+        return Ok(Arc::clone(dir));
+    }
+    dir.beneath(&RelPath::new(path).map_err(io::Error::other)?, links)
 }
 
 /// Returns the directory that the paths of these sources are relative to, as typed. If there are
@@ -628,6 +683,7 @@ fn last_part(operand: &[u8]) -> &[u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use haul_storage::local::LocalStorage;
     use std::fs;
 
     /// Regression: an operand that was removed during the job had no names any more, so the sink
@@ -638,7 +694,8 @@ mod tests {
         for (contents_only, base) in [(false, "d"), (true, "")] {
             let path = home.path().join("d");
             fs::create_dir_all(path.join("sub")).unwrap();
-            let operand = Operand { path: path.clone().into(), contents_only, root: None };
+            let storage = OperandBase::Storage(Arc::new(LocalStorage));
+            let operand = Operand { path: path.clone().into(), contents_only, base: storage };
             let roots = Roots::of(&[operand]);
             let names = |beneath: &str| {
                 let directory = format!("{base}{beneath}");

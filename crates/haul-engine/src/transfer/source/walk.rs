@@ -12,7 +12,7 @@ use crate::transfer::report::Failure;
 use haul_log::objects::Identity;
 use haul_proto::source::Event;
 use haul_proto::{FileNumber, Keep, NewFile, Reason, Why};
-use haul_sys::{FileKind, filesystem, open, transfer};
+use haul_storage::FileKind;
 use std::collections::{HashMap, VecDeque};
 use std::ffi::OsStr;
 use std::io;
@@ -126,9 +126,6 @@ pub(super) struct Walker<'a> {
     linked: HashMap<(u64, u64), Linked>,
     /// True once a directory with stored digests was left out, which is reported once.
     has_left_out_sums: bool,
-    /// Answers of [`filesystem::is_length_certain`] for the last device: for files that report no
-    /// byte, and for others.
-    certain: Option<(u64, [bool; 2])>,
     /// Number of bytes that are held in memory, for all files that are offered or wait for it.
     held: Arc<AtomicUsize>,
 }
@@ -153,7 +150,6 @@ impl<'a> Walker<'a> {
             path: Vec::new(),
             linked: HashMap::new(),
             has_left_out_sums: false,
-            certain: None,
             held: Arc::default(),
         }
     }
@@ -329,21 +325,15 @@ impl<'a> Walker<'a> {
 
     /// Reads a file that reports no certain length, and sets the length in its metadata. NEW_FILE
     /// states the length, and the contents may be different at each read.
-    fn hold(&mut self, item: &mut Item) -> Result<Option<HeldBytes>, Reason> {
+    fn hold(&self, item: &mut Item) -> Result<Option<HeldBytes>, Reason> {
         let facts = &item.facts;
         if facts.kind != FileKind::Regular {
             return Ok(None);
         }
-        let certain = match self.certain {
-            Some((dev, certain)) if dev == facts.dev => certain,
-            _ => [0, 1].map(|len| filesystem::is_length_certain(&item.place, len)),
-        };
-        self.certain = Some((facts.dev, certain));
-        if certain[usize::from(facts.size > 0)] {
+        if item.place.device().capabilities.lengths.is_certain(facts.size) {
             return Ok(None);
         }
-        let read = open::open_entry_at(&item.place, item.name.as_c_str())
-            .and_then(|file| transfer::read_all(&file, HELD_BYTES_MAX));
+        let read = item.source().and_then(|file| file.read_all(HELD_BYTES_MAX));
         let bytes = read.map_err(|error| match error.kind() {
             io::ErrorKind::FileTooLarge => {
                 let text = "its file system does not report its length, and it has more than 16 MiB";

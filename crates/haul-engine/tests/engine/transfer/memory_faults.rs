@@ -52,7 +52,7 @@ fn send(pair: &Pair, options: &JobOptions, storage: &MemoryStorage) -> Told {
 }
 
 /// Returns the bytes of the regular file at a path, or `None` if there is none.
-fn contents(storage: &MemoryStorage, path: &str) -> Option<Vec<u8>> {
+pub(super) fn contents(storage: &MemoryStorage, path: &str) -> Option<Vec<u8>> {
     let file = storage.root().source_beneath(&RelPath::new(path.as_bytes()).unwrap()).ok()?;
     let mut bytes = vec![0; usize::try_from(file.opened().size).unwrap()];
     assert_eq!(file.read_at(0, &mut bytes).unwrap(), bytes.len());

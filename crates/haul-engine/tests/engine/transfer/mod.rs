@@ -11,6 +11,7 @@ mod joins;
 mod lanes;
 mod listings;
 mod memory_faults;
+mod memory_sources;
 mod merged;
 mod misbehaving_peer;
 mod odd_sources;

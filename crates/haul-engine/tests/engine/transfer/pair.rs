@@ -11,6 +11,7 @@ use haul_model::Level;
 use haul_net::{LaneControl as _, Pacer, StreamControl, StreamLane};
 use haul_proto::{JobOptions, Keep, Outcome as Ended, Reason, Summary};
 use haul_storage::local::LocalStorage;
+use haul_storage::memory::MemoryStorage;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -345,6 +346,23 @@ impl Pair {
         self.run(change, Course::ToItsEnd, |dial, run_context| send(dial, &job, run_context))
     }
 
+    /// Sends an entry of the root of one storage to the root of another one.
+    pub(super) fn send_between(
+        &self,
+        name: &str,
+        options: &JobOptions,
+        storages: [&MemoryStorage; 2],
+    ) -> Told {
+        let [source, sink] = storages.map(|storage| Arc::new(storage.clone()));
+        let sources = vec![OsString::from(format!("/{name}"))];
+        let job = SendJob { storage: source, sources, ..self.send_job(&[], options) };
+        let at_root = |offer: &mut Offer| {
+            offer.root = "/".into();
+            offer.storage = sink;
+        };
+        self.run(at_root, Course::ToItsEnd, |dial, run_context| send(dial, &job, run_context))
+    }
+
     pub(super) fn transfer(&self, transfer: &Transfer<'_>) -> Told {
         let Transfer { names, options, lanes, is_fetch, exclude, cut } = *transfer;
         let course = cut.map_or(Course::ToItsEnd, |(lane, after)| Course::LaneCut(lane, after));
@@ -404,6 +422,7 @@ impl Pair {
 
     fn send_job(&self, names: &[&str], options: &JobOptions) -> SendJob {
         SendJob {
+            storage: Arc::new(LocalStorage),
             sources: names.iter().map(|name| OsString::from(self.source().join(name))).collect(),
             filter: Filter::default(),
             one_file_system: false,

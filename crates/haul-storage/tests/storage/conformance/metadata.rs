@@ -27,6 +27,8 @@ cases! {
     attribute_of_any_bytes_is_kept: Attributes;
     attribute_that_is_too_large_fails: Attributes;
     attributes_of_a_directory_are_its_own: Attributes;
+    attributes_of_an_entry_are_those_of_its_inode: Attributes;
+    attributes_of_an_entry_follow_no_link: Attributes, Links;
     attribute_of_a_user_belongs_to_files_and_directories: Attributes, Links, Specials;
     storage_without_attributes_says_so;
     metadata_is_set_as_a_whole: Modes, Attributes;
@@ -234,6 +236,30 @@ fn attributes_of_a_directory_are_its_own(subject: &dyn Subject) {
     dir.set_attribute(c"user.a", b"value").expect("set");
     assert_eq!(hold(&*root, "d").attribute(c"user.a").expect("read").as_deref(), Some(&b"value"[..]));
     assert_eq!(hold(&*dir, "f").attribute(c"user.a").expect("read"), None);
+}
+
+fn attributes_of_an_entry_are_those_of_its_inode(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    mkdir(&*root, "d");
+    for name in ["f", "d"] {
+        hold(&*root, name).set_attribute(c"user.a", b"value").expect("set");
+        assert!(root.attributes_at(&n(name)).expect("listed").contains(&c"user.a".to_owned()));
+        let value = root.attribute_at(&n(name), c"user.a").expect("read");
+        assert_eq!(value.as_deref(), Some(&b"value"[..]));
+        assert_eq!(root.attribute_at(&n(name), c"user.none").expect("read"), None);
+    }
+    fails(root.attributes_at(&n("none")), ErrorKind::NotFound);
+    fails(root.attribute_at(&n("none"), c"user.a"), ErrorKind::NotFound);
+}
+
+fn attributes_of_an_entry_follow_no_link(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"");
+    hold(&*root, "f").set_attribute(c"user.a", b"value").expect("set");
+    symlink(&*root, "l", "f");
+    assert!(!root.attributes_at(&n("l")).expect("listed").contains(&c"user.a".to_owned()));
+    assert_eq!(root.attribute_at(&n("l"), c"user.a").expect("read"), None);
 }
 
 fn attribute_of_a_user_belongs_to_files_and_directories(subject: &dyn Subject) {

@@ -12,6 +12,7 @@ cases! {
     read_returns_the_bytes_at_its_offset;
     read_at_the_end_is_short_and_behind_it_empty;
     empty_file_has_no_bytes;
+    file_up_to_a_limit_is_read_to_its_end;
     read_fills_a_large_buffer;
     hole_reads_as_zeros;
     reads_of_several_threads_do_not_mix;
@@ -20,6 +21,7 @@ cases! {
     data_is_searched_within_the_range_only;
     no_data_is_found_behind_the_end;
     data_is_found_between_holes: Holes;
+    ranges_of_data_are_those_between_holes: Holes;
     data_is_not_found_in_a_hole: Holes;
     data_in_the_middle_of_the_range_is_found_from_its_start: Holes;
     files_without_data_have_no_place;
@@ -72,6 +74,20 @@ fn empty_file_has_no_bytes(subject: &dyn Subject) {
     let file = open(&*root, "f");
     assert_eq!((file.opened().size, file.read_at(0, &mut [0; 10]).expect("read")), (0, 0));
     assert_eq!(file.next_data(range(0, 0)).expect("searched"), None);
+}
+
+fn file_up_to_a_limit_is_read_to_its_end(subject: &dyn Subject) {
+    let root = subject.root();
+    for len in [0, 1, 65_535, 65_536, 65_537, 200_000] {
+        let name = len.to_string();
+        let bytes = pattern(len);
+        write(&*root, &name, &bytes);
+        let file = open(&*root, &name);
+        assert!(file.read_all(len).expect("read") == bytes, "{len}");
+        if let Some(less) = len.checked_sub(1) {
+            fails(file.read_all(less), ErrorKind::FileTooLarge);
+        }
+    }
 }
 
 fn read_fills_a_large_buffer(subject: &dyn Subject) {
@@ -168,6 +184,19 @@ fn data_is_found_between_holes(subject: &dyn Subject) {
     assert_eq!(find(4, 12), Some(range(8 * BLOCK, 9 * BLOCK)));
     assert_eq!(find(0, 3), Some(range(2 * BLOCK, 3 * BLOCK)));
     assert_eq!(find(3, 12), Some(range(3 * BLOCK, 4 * BLOCK)));
+}
+
+fn ranges_of_data_are_those_between_holes(subject: &dyn Subject) {
+    let file = sparse(subject);
+    let find = |start: u64, end: u64| {
+        let found: Result<Vec<_>, _> = file.data_ranges(range(start * BLOCK, end * BLOCK)).collect();
+        found.expect("searched")
+    };
+    let [first, second] = [range(2 * BLOCK, 4 * BLOCK), range(8 * BLOCK, 9 * BLOCK)];
+    assert_eq!(find(0, 12), [first, second]);
+    assert_eq!(find(2, 9), [first, second]);
+    assert_eq!(find(4, 8), []);
+    assert_eq!(find(5, 5), []);
 }
 
 fn data_is_not_found_in_a_hole(subject: &dyn Subject) {
