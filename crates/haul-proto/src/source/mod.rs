@@ -101,6 +101,8 @@ struct Walk {
     is_ended: bool,
     errors: u64,
     offered: u64,
+    /// Number of offered files that failed before they were announced.
+    unannounced: u64,
     /// True if names stay because nothing was sent beneath their operand.
     is_guarded: bool,
 }
@@ -224,11 +226,26 @@ impl Source {
         self.successors.insert(left.0, (number, path.into()));
     }
 
-    /// Counts an entry that cannot be listed or read. Reports it to the sink with its reason,
-    /// unless too many messages wait on the control lane.
-    fn unread(&mut self, mut path: Box<[u8]>, reason: Reason) {
+    /// Counts an entry that cannot be listed or read, and reports it to the sink.
+    fn unread(&mut self, path: Box<[u8]>, reason: Reason) {
         self.walk.errors += 1;
         self.summary.unread += 1;
+        self.report_unread(path, reason);
+    }
+
+    /// Fails a file that could not be opened before it was announced, and reports it to the sink.
+    fn fail_unannounced(&mut self, number: FileNumber, reason: Reason, out: &mut Vec<Command>) {
+        if let Some(file) = self.files.get(&number) {
+            let path = file.facts.path.clone();
+            self.walk.unannounced += 1;
+            self.report_unread(path, reason.clone());
+        }
+        self.finish(number, Outcome::Failed(reason), true, out);
+    }
+
+    /// Reports an entry that is not announced to the sink, unless too many messages wait on the
+    /// control lane. WALK_END counts it in any case.
+    fn report_unread(&mut self, mut path: Box<[u8]>, reason: Reason) {
         if path.len() > PATH_BYTES_MAX {
             path = path[..PATH_BYTES_MAX].into();
         }
@@ -448,7 +465,8 @@ impl Source {
             return;
         }
         self.phase = Phase::Ending;
-        let (Walk { errors, offered, .. }, unread) = (self.walk, self.summary.unread);
+        let Walk { errors, offered, unannounced, .. } = self.walk;
+        let unread = self.summary.unread + unannounced;
         let delete = self.settings.options.delete && errors == 0;
         self.post(CONTROL, Message::WalkEnd(WalkEnd { files: offered, errors, unread, delete }));
     }

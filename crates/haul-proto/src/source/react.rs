@@ -34,7 +34,7 @@ impl Source {
             Event::WholeSent { lane, file, close } => self.whole_sent(lane, file, close),
             Event::WholeFailed { lane, file, reason } => {
                 if self.files.get(&file).is_some_and(|f| f.closing == Closing::Taken(lane)) {
-                    self.finish(file, Outcome::Failed(reason), true, out);
+                    self.fail_unannounced(file, reason, out);
                 }
             }
             Event::ObjectSent { lane, file, attempt, object } => {

@@ -127,15 +127,14 @@ fn cases() -> Vec<(&'static str, JobOptions)> {
     ]
 }
 
-/// Checks what a session left: everything, or complete files and a failure that the source reports.
+/// Checks what a session left: everything, or complete files and a failure that both ends report.
 fn check(ended: &Told, sink: &MemoryStorage, expected: &BTreeMap<String, Kept>, case: &str) {
     let found = tree(sink);
     if ended.is_whole() {
         assert!(found == *expected, "{case}: {found:#?}");
         return;
     }
-    // The sink does not learn of a file that cannot be opened before it is announced.
-    assert!(ended.failed_to_begin() || ended.failures() > 0, "{case}: {ended}");
+    assert!(ended.failed_to_begin() || ended.both_know_of_a_failure(), "{case}: {ended}");
     for (path, kept) in found.iter().filter(|(_, kept)| kept.kind == FileKind::Regular) {
         assert!(kept.contents == expected[path].contents, "{case}: {path} is torn");
     }
