@@ -45,6 +45,9 @@ pub trait Storage: Debug + Send + Sync {
 /// Number of names that `names_behind` of a [`Listing`] reads at once.
 const LISTED_AT_ONCE: usize = 1024;
 
+/// Unit of [`Stat::blocks`], in bytes.
+const STAT_BLOCK_BYTES: u64 = 512;
+
 /// Number of bytes that `read_all` of a [`SourceFile`] reads at once.
 const READ_AT_ONCE: usize = 64 << 10;
 
@@ -491,6 +494,14 @@ pub trait SourceFile: Inode {
     /// Returns the state of a range in the page cache, or `None` if the storage does not report it.
     fn residency(&self, range: ByteRange) -> Option<Residency>;
 
+    /// Waits until the device has a range that was written. It is not durable then, because the
+    /// cache of the device is not flushed. For the reader of a file that is written, an error
+    /// counts as a failed sync of that file.
+    ///
+    /// # Errors
+    /// Returns an error if the device could not store the range.
+    fn write_back(&self, range: ByteRange) -> io::Result<()>;
+
     /// Writes a range back to the device and drops it from the page cache. Returns the source of
     /// the bytes of a read that follows at once. For the reader of a file that is written, an error
     /// counts as a failed sync of that file.
@@ -528,6 +539,19 @@ impl dyn SourceFile {
                 return Ok(bytes);
             }
         }
+    }
+
+    /// Returns true if the data that the storage reports is at least as long as the allocated space
+    /// of the file, whose metadata is `found`. Mounts of virtiofs have reported files with data as
+    /// holes from end to end.
+    pub fn reports_its_data(&self, found: &Stat) -> bool {
+        let mut missing = found.blocks.saturating_mul(STAT_BLOCK_BYTES);
+        let mut ranges = self.data_ranges(ByteRange::between(0, found.size));
+        while missing > 0 {
+            let Some(Ok(data)) = ranges.next() else { return false };
+            missing = missing.saturating_sub(data.len());
+        }
+        true
     }
 
     /// Returns the ranges of data within `range`, in order. Ends after the first error.
@@ -643,6 +667,13 @@ pub trait SinkFile: Inode {
 
     /// Returns true while another thread syncs the file.
     fn is_syncing(&self) -> bool;
+
+    /// Opens the file for reading, apart from this open file: it does not keep the file open for
+    /// writing, and it gets reports of lost bytes of its own.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2), for example if the mode of the file forbids it.
+    fn reopen(&self) -> io::Result<Arc<dyn SourceFile>>;
 
     /// Opens the file to read it back. This works whatever the mode of the file is.
     ///

@@ -34,8 +34,7 @@ pub fn preallocates(fd: impl AsFd) -> bool {
     rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == XFS)
 }
 
-/// Returns true if a copy with a digest may rely on SEEK_DATA for a file. Without a digest, see
-/// [`crate::sparse::may_skip_holes`].
+/// Returns true if a copy with a digest may rely on SEEK_DATA for a file.
 ///
 /// These are file systems of the kernel that never reported data as a hole. Other file systems did
 /// (OpenZFS issue 15526), or depend on a daemon or a server.

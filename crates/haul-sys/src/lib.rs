@@ -35,4 +35,4 @@ pub use dir::CWD;
 /// Types that can be passed as a name: `&CStr`, `&OsStr`, `&Path`, `&str`, ... A `&CStr` costs no
 /// copy.
 pub use rustix::path::Arg;
-pub use stat::{Contents, FileKind, Follow, Stat, Timespec};
+pub use stat::{FileKind, Follow, Stat, Timespec};

@@ -1,7 +1,5 @@
 //! Holes: finding and punching them, and preallocating space.
 
-use crate::filesystem::reports_holes;
-use crate::stat::Stat;
 use crate::transfer::write_all_at;
 use haul_model::{ByteOffset, ByteRange};
 use rustix::fd::AsFd;
@@ -89,32 +87,6 @@ impl<Fd: AsFd> Iterator for DataRanges<Fd> {
             }
         }
     }
-}
-
-/// Returns true if the holes that SEEK_DATA reports in a file without a digest may be skipped.
-///
-/// This holds on the file systems of [`reports_holes`]. Elsewhere, the data that SEEK_DATA reports
-/// must be at least as long as the allocated space of the file. Mounts of virtiofs have reported
-/// files with data as holes from end to end.
-pub fn may_skip_holes(fd: impl AsFd, facts: &Stat) -> bool {
-    let allocated = facts.blocks.saturating_mul(STAT_BLOCK_BYTES);
-    reports_holes(&fd) || has_data(fd, ByteRange::between(0, facts.size), allocated)
-}
-
-/// Unit of `st_blocks`, in bytes.
-const STAT_BLOCK_BYTES: u64 = 512;
-
-/// Returns true if SEEK_DATA reports at least `wanted` bytes of data in `range`.
-fn has_data(fd: impl AsFd, range: ByteRange, wanted: u64) -> bool {
-    let mut missing = wanted;
-    let mut ranges = DataRanges::new(fd, range);
-    while missing > 0 {
-        match ranges.next() {
-            Some(Ok(data)) => missing = missing.saturating_sub(data.len()),
-            Some(Err(_)) | None => return false,
-        }
-    }
-    true
 }
 
 /// Frees the space of a range, which then reads as zeros. The length of the file stays.

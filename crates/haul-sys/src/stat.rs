@@ -53,19 +53,6 @@ pub struct Timespec {
     pub nsec: u32,
 }
 
-/// Result of comparing the metadata of a file before and after its bytes were read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Contents {
-    /// Size and times are equal. A write within the granularity of ctime (a tick of the kernel
-    /// before Linux 6.13, 4 ms) is not detected.
-    Unchanged,
-    /// Only the change time differs. The mode, the owner, an attribute or the number of links
-    /// changed, or a process wrote to the file and restored its modification time.
-    Unknown,
-    /// The size or the modification time differs.
-    Changed,
-}
-
 /// Kind of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
@@ -107,17 +94,6 @@ impl Stat {
     pub fn is_same_file(&self, then: &Stat) -> bool {
         let same_birth = self.btime.is_none() || then.btime.is_none() || self.btime == then.btime;
         self.identity() == then.identity() && same_birth
-    }
-
-    /// Compares the metadata of an open regular file with earlier metadata, `then`.
-    pub fn contents_since(&self, then: &Stat) -> Contents {
-        if self.size != then.size || self.mtime != then.mtime {
-            Contents::Changed
-        } else if self.ctime != then.ctime {
-            Contents::Unknown
-        } else {
-            Contents::Unchanged
-        }
     }
 
     /// Returns true if the file takes less space than its length, so that a search for holes may

@@ -47,6 +47,29 @@ fn copying_a_part_keeps_the_rest_of_the_sink() {
     assert_eq!(ours("cp --length=2 a z; cat z").out, "al");
 }
 
+/// Regression test: the hole before the first byte counted as bytes to be stored.
+#[test]
+fn a_large_part_at_a_far_offset_needs_only_its_own_space() {
+    let run = ours(
+        "head -c 9000000 /dev/zero | tr '\\0' x > big; d=$(mktemp -d -p /dev/shm)
+         for sink in far $d/far; do
+             cp --dst-offset=1T big $sink; stat -c %s $sink; tail -c 9000000 $sink | cmp - big
+         done; rm -r $d far",
+    );
+    let len = (1_u64 << 40) + 9_000_000;
+    assert_eq!((run.out, run.err.as_str()), (format!("{len}\n{len}\n"), ""));
+}
+
+/// Regression test: the file system of the link was synced, and the file was recorded as durable.
+#[test]
+fn a_resumable_copy_through_a_link_syncs_the_file_system_of_the_file() {
+    let run = ours(
+        "d=$(mktemp -d -p /dev/shm); touch $d/sink; ln -s $d/sink link
+         cp --resume --state-dir=$PWD/state a link; cat $d/sink; rm -r $d",
+    );
+    assert_eq!((run.out.as_str(), run.err.as_str()), ("alpha", ""));
+}
+
 /// In earlier versions, with holes, a new file got the length of the offset.
 #[test]
 fn an_offset_beyond_the_end_copies_nothing() {

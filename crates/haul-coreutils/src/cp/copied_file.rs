@@ -71,9 +71,10 @@ impl Finish for CopiedFile<'_> {
     }
 
     fn open_device(&self, file: &FileJob<'_>) -> io::Result<Arc<dyn Inode>> {
-        // This user may lack the permission to read the directory.
-        let own = || Ok(Arc::clone(file.sink.file()?) as Arc<dyn Inode>);
-        self.job.open_device(&self.parent).or_else(|_| own())
+        let sink = file.sink.file()?;
+        let opened = self.job.open_device(&self.parent, &self.sink_name, sink.device().id);
+        // This user may be allowed to read neither.
+        opened.or_else(|_| Ok(Arc::clone(sink) as Arc<dyn Inode>))
     }
 
     fn has_source_name(&self, file: &FileJob<'_>) -> bool {

@@ -11,11 +11,12 @@ use haul_engine::copy::{
 use haul_storage::Inode;
 use haul_storage::local::{OpenedFiles, Stream};
 use haul_sys::dir::open_dir_at;
+use haul_sys::open::open_source_at;
 use haul_sys::stat::stat_fd;
 use haul_sys::{FileKind, Follow, Stat, cache, process};
 use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -217,15 +218,31 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Opens the sink of a directory for syncs of its device. The directory is opened again,
-    /// because syncfs(2) rejects a descriptor that only resolves names.
+    /// Opens the device `device` of a sink for its syncs: by its directory, or by the sink itself
+    /// if that is on another device, or if this user may not read the directory. The directory is
+    /// opened again, because syncfs(2) rejects a descriptor that only resolves names.
     ///
     /// # Errors
     /// Returns the errors of openat(2).
-    pub(crate) fn open_device(&self, parent: &Opened) -> io::Result<Arc<dyn Inode>> {
-        let dir = File::from(open_dir_at(parent.sink(), c".", Follow::No)?);
-        let found = stat_fd(&dir)?;
-        Ok(self.opened.held(dir, found))
+    pub(crate) fn open_device(
+        &self,
+        parent: &Opened,
+        name: &OsStr,
+        device: u64,
+    ) -> io::Result<Arc<dyn Inode>> {
+        let dir = open_dir_at(parent.sink(), c".", Follow::No);
+        if let Ok(dir) = dir
+            && let found = stat_fd(&dir)?
+            && found.dev == device
+        {
+            return Ok(self.opened.held(dir.into(), found));
+        }
+        let file = open_source_at(parent.sink(), name, Follow::Yes, false)?;
+        let found = stat_fd(&file)?;
+        match found.dev == device {
+            true => Ok(self.opened.held(file.into(), found)),
+            false => Err(io::Error::other("another file has this name now")),
+        }
     }
 
     /// Keeps a new file open for the caller, who sets its owner and its mode.

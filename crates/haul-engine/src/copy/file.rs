@@ -266,9 +266,14 @@ impl<'j> FileJob<'j> {
     /// Returns true if the source's size or modification time changed since it was opened. Pipes
     /// and devices have no state to compare.
     pub fn source_was_replaced(&self) -> bool {
-        let then = Version::of(&self.source_stat);
-        let is_same = |now: Stat| then.change(&now).is_none_or(|change| change == Change::Unknown);
+        let is_same = |now: Stat| self.source_change(&now).is_none_or(|change| change == Change::Unknown);
         self.source_stat.kind == FileKind::Regular && !self.source.stat().is_ok_and(is_same)
+    }
+
+    /// Compares the present metadata of the open source with that from when it was opened. The
+    /// inode number is no difference: an overlay gives a file another one when it copies it up.
+    pub(crate) fn source_change(&self, now: &Stat) -> Option<Change> {
+        Version { inode: now.identity(), ..Version::of(&self.source_stat) }.change(now)
     }
 
     /// Marks an existing file as unfinished before its first byte is overwritten, by giving it a

@@ -10,7 +10,7 @@ use super::context::CopyContext;
 use super::error::CopyError;
 use super::file::{FileJob, Moved};
 use haul_model::{ByteOffset, Level};
-use haul_storage::{Change, FileKind, SourceFile, Version};
+use haul_storage::{Change, FileKind, SourceFile};
 use std::io;
 
 /// Maximum number of comparisons of a source with its copy while the change time keeps changing.
@@ -30,7 +30,7 @@ pub fn check(context: &CopyContext<'_>, file: &FileJob<'_>, moved: &Moved) -> Re
     let mut was_same = true;
     for pass in 0..=PASSES_MAX {
         let now = file.source.stat().map_err(|_| file.changed())?;
-        if Version::of(&file.source_stat).change(&now).is_some_and(|change| change > Change::Unknown) {
+        if file.source_change(&now).is_some_and(|change| change > Change::Unknown) {
             return Err(file.changed());
         }
         if now.ctime == last.ctime {

@@ -4,7 +4,7 @@ use haul_digest::{
     Algebra, Algorithm, Digest, DigestKey, DigestSpec, FileDigest, Form, Hasher, KeyedDigest, ObjectDigest,
     ObjectSums, ObjectTable, Recipe,
 };
-use haul_model::{ByteLen, ByteRange, Geometry, Object, ObjectIndex, ObjectSize};
+use haul_model::{ByteLen, Geometry, Object, ObjectIndex, ObjectSize};
 use haul_proto::{JobOptions, Runs, Unit, Verify};
 use haul_storage::{SourceFile, Stat};
 
@@ -62,17 +62,6 @@ impl HoleTrust {
     }
 }
 
-/// Returns true if the reported data is at least as long as the allocated space of the file.
-fn reports_its_data(file: &dyn SourceFile, facts: &Stat) -> bool {
-    let mut missing = facts.blocks.saturating_mul(512);
-    let mut ranges = file.data_ranges(ByteRange::between(0, facts.size));
-    while missing > 0 {
-        let Some(Ok(data)) = ranges.next() else { return false };
-        missing = missing.saturating_sub(data.len());
-    }
-    true
-}
-
 impl HashPlan {
     /// Derives the recipe from the options of a job and the key of the session. `waybill` is true
     /// if this side writes a waybill.
@@ -107,7 +96,7 @@ impl HashPlan {
     pub(super) fn may_skip_holes(&self, file: &dyn SourceFile, facts: &Stat) -> bool {
         let is_reliable = file.device().capabilities.reports_holes;
         match self.holes {
-            HoleTrust::Plausible => is_reliable || reports_its_data(file, facts),
+            HoleTrust::Plausible => is_reliable || file.reports_its_data(facts),
             HoleTrust::FileSystem => is_reliable,
             HoleTrust::Never => false,
         }

@@ -193,7 +193,8 @@ impl LocalSink {
 
     /// Runs `sync`, after any other sync of the file.
     fn sync_by(&self, sync: impl FnOnce(&File) -> io::Result<()>) -> io::Result<()> {
-        self.open.failure.run(|| sync(&self.open.file).inspect_err(|_| forget_pages(&self.open.file)))
+        // Also after an earlier failure, when nothing is run: pages written since may be lost too.
+        self.open.failure.run(|| sync(&self.open.file)).inspect_err(|_| forget_pages(&self.open.file))
     }
 }
 
@@ -294,7 +295,9 @@ impl SinkFile for LocalSink {
         if range.is_empty() && !is_clone_of_nothing {
             return Ok(Offloaded::Done(0));
         }
-        let share = |from: BorrowedFd<'_>| match range.is_empty() {
+        // The file may have grown since it was opened. Its range then ends at no block border.
+        let is_whole = range.start.0 == 0 && to == 0 && range.end.0 == from.opened().size;
+        let share = |from: BorrowedFd<'_>| match is_whole {
             true => transfer::clone_file(from, &self.open.file),
             false => transfer::clone_range(from, range.start.0, &self.open.file, to, range.len()),
         };
@@ -369,6 +372,12 @@ impl SinkFile for LocalSink {
         };
         *is_shared |= reopened.is_none();
         Ok(Arc::new(LocalSource::reader(reopened.map(File::from), &self.open, &self.device)))
+    }
+
+    fn reopen(&self) -> io::Result<Arc<dyn SourceFile>> {
+        let file = File::from(reopen_source(&self.open.file, false)?);
+        let opened = stat::stat_fd(&file)?;
+        Ok(Arc::new(LocalSource::new(file, opened, Some(Arc::clone(&self.device)))))
     }
 
     fn set_direct(&self, is_on: bool) -> io::Result<Option<Alignment>> {

@@ -146,6 +146,14 @@ impl LocalSource {
         }
     }
 
+    /// Runs a sync of a file that is written, after any other sync of it.
+    fn after_syncs<T>(&self, sync: impl FnOnce() -> io::Result<T>) -> io::Result<T> {
+        match self.written() {
+            Some(written) => written.failure.run(sync).inspect_err(|_| forget_pages(self.file())),
+            None => sync(),
+        }
+    }
+
     /// Writes a range back and drops it from the page cache.
     fn clear(&self, range: ByteRange, retries: DropRetries) -> io::Result<ReadBack> {
         let drop_once = |range| {
@@ -239,9 +247,12 @@ impl SourceFile for LocalSource {
         cache::residency(self.file(), range).ok().flatten()
     }
 
+    fn write_back(&self, range: ByteRange) -> io::Result<()> {
+        self.after_syncs(|| cache::wait_writeback(self.file(), range))
+    }
+
     fn evict(&self, range: ByteRange, retries: DropRetries) -> io::Result<ReadBack> {
-        let Some(written) = self.written() else { return self.clear(range, retries) };
-        written.failure.run(|| self.clear(range, retries).inspect_err(|_| forget_pages(self.file())))
+        self.after_syncs(|| self.clear(range, retries))
     }
 
     fn set_direct(&self, is_on: bool) -> io::Result<Option<Alignment>> {

@@ -104,20 +104,24 @@ impl SourceFile for Handle<ForReading> {
         None
     }
 
-    fn evict(&self, range: ByteRange, _: DropRetries) -> io::Result<ReadBack> {
+    fn write_back(&self, range: ByteRange) -> io::Result<()> {
         self.shared.observe(Call::WriteBack, range.len());
-        let evict = || {
+        let write_back = || {
             self.shared.disk(|disk| {
                 disk.write_back(self.ino, range);
-                report_lost(disk, self.ino, &self.role.seen)?;
-                disk.change_pages(self.ino, |pages| pages.evict(range));
-                Ok(ReadBack::FromDevice)
+                report_lost(disk, self.ino, &self.role.seen)
             })
         };
         match &self.role.failure {
-            Some(failure) => failure.run(evict),
-            None => evict(),
+            Some(failure) => failure.run(write_back),
+            None => write_back(),
         }
+    }
+
+    fn evict(&self, range: ByteRange, _: DropRetries) -> io::Result<ReadBack> {
+        self.write_back(range)?;
+        self.shared.disk(|disk| disk.change_pages(self.ino, |pages| pages.evict(range)));
+        Ok(ReadBack::FromDevice)
     }
 
     fn set_direct(&self, _: bool) -> io::Result<Option<Alignment>> {
@@ -272,6 +276,13 @@ impl SinkFile for Handle<ForWriting> {
 
     fn is_syncing(&self) -> bool {
         self.role.failure.is_syncing()
+    }
+
+    fn reopen(&self) -> io::Result<Arc<dyn SourceFile>> {
+        self.call(Call::OpenSource, |disk| {
+            let source = ForReading::new(disk, self.ino, self.shared.device.id);
+            Ok(self.shared.open(disk, self.ino, source) as Arc<dyn SourceFile>)
+        })
     }
 
     fn reader(&self) -> io::Result<Arc<dyn SourceFile>> {

@@ -82,6 +82,8 @@ defects! {
     ChangeIgnoresInode,
     EvictDoesNothing,
     EvictIgnoresErrors,
+    WriteBackIgnoresErrors,
+    ReopenSharesFailures,
     WriteLosesLastByte,
     WriteTruncates,
     WriteIgnoresErrors,
@@ -634,6 +636,11 @@ impl SourceFile for BadSource {
         self.inner.residency(range)
     }
 
+    fn write_back(&self, range: ByteRange) -> io::Result<()> {
+        let written = self.inner.write_back(range);
+        if self.defect == D::WriteBackIgnoresErrors { Ok(()) } else { written }
+    }
+
     fn evict(&self, range: ByteRange, retries: DropRetries) -> io::Result<ReadBack> {
         match self.defect {
             D::EvictDoesNothing => Ok(ReadBack::FromDevice),
@@ -781,6 +788,13 @@ impl SinkFile for BadSink {
 
     fn is_syncing(&self) -> bool {
         self.inner.is_syncing()
+    }
+
+    fn reopen(&self) -> io::Result<Arc<dyn SourceFile>> {
+        match self.defect {
+            D::ReopenSharesFailures => self.reader(),
+            _ => Ok(Arc::new(BadSource { inner: self.inner.reopen()?, defect: self.defect })),
+        }
     }
 
     fn reader(&self) -> io::Result<Arc<dyn SourceFile>> {

@@ -4,7 +4,7 @@ use crate::cp::copied_file::CopiedFile;
 use crate::cp::descriptors::Opened;
 use crate::cp::job::Job;
 use crate::cp::ranges::Ranges;
-use haul_engine::copy::{CopyError, CopySource, FileEnds, FileJob, Part, Tally};
+use haul_engine::copy::{CopyError, CopySource, FileEnds, FileJob, Part, Refusal, Tally};
 use haul_sys::{FileKind, open, stat};
 use std::ffi::OsString;
 use std::sync::Arc;
@@ -37,6 +37,9 @@ pub(super) fn open<'j>(job: &'j Job<'j>, range: LaterRange<'_>) -> Result<Option
         CopySource::Generated(..) | CopySource::Stream(_) => {
             let fd = open::open_stream_at(parent.source(), &*source_name, first.follow).map_err(unopened)?;
             let found = stat::stat_fd(&fd).map_err(unopened)?;
+            if found.identity() != first.source_stat.identity() {
+                return Err(Refusal::Replaced(parent.source_path_of(&source_name)).into());
+            }
             (job.source_end(fd.into(), found), found)
         }
     };

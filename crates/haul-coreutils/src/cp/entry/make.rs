@@ -9,11 +9,9 @@ use crate::cp::links::{Earlier, FirstSink, KnownDirectory, Linked, NamedIn};
 use crate::cp::receipt_entries;
 use crate::cp::rules::{Dereference, Make};
 use haul_engine::copy::{CopyError, Refusal, quote};
-use haul_storage::Inode;
 use haul_sys::open::{self, RenameMode};
 use haul_sys::{FileKind, Follow, Stat, process, stat};
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
 use std::io;
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
@@ -150,7 +148,7 @@ impl<'j> Task<'_, 'j> {
         let sink = (self.entry.parent.sink(), self.sink_name());
         if let Some(log) = self.job.context.log.filter(|_| !is_linked) {
             let found = || stat::stat_at(sink.0, sink.1, Follow::No);
-            let device = || self.open_device();
+            let device = || self.job.open_device(&self.entry.parent, sink.1, found()?.dev);
             log.linked(&self.job.context.observer, &self.source, found, device, || self.sink_path());
         }
         match earlier.linked(&self.entry.parent, self.sink_name()) {
@@ -163,17 +161,6 @@ impl<'j> Task<'_, 'j> {
             Linked::UnderWay => Ok(true),
             Linked::Void => open::unlink_at(sink.0, sink.1).map_err(self.cannot("remove")).map(|()| false),
         }
-    }
-
-    /// Opens the device of the sink for its syncs. If this user may not read the directory, opens
-    /// the sink.
-    fn open_device(&self) -> io::Result<Arc<dyn Inode>> {
-        self.job.open_device(&self.entry.parent).or_else(|_| {
-            let sink = (self.entry.parent.sink(), self.sink_name());
-            let file = File::from(open::open_source_at(sink.0, sink.1, Follow::No, false)?);
-            let found = stat::stat_fd(&file)?;
-            Ok(self.job.opened.held(file, found))
-        })
     }
 
     /// Returns true if the file under this name has the other name too. Another link would change

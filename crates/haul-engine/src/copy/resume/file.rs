@@ -1,7 +1,7 @@
 //! The meaning of an earlier run for each object of a file whose objects are logged.
 
 use super::logged::Logged;
-use super::{JobLog, sample};
+use super::{JobLog, sample, writeback};
 use crate::copy::error::CopyError;
 use crate::copy::file::{CopySink, FileJob, SinkState};
 use crate::copy::report::JobObserver;
@@ -75,6 +75,7 @@ impl JobLog {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             key,
             sink: Arc::clone(open),
+            again: self.sync.syncs().then(|| writeback::open_again(&**open)).flatten(),
             dev: sink.dev,
             path: file.sink_path(),
             source_stat: file.source_stat,

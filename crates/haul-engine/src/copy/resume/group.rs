@@ -2,7 +2,7 @@
 
 use super::kept::DueSync;
 use super::logged::Logged;
-use super::writeback::FILE_BYTES_MIN;
+use super::writeback::{self, FILE_BYTES_MIN};
 use super::{JobLog, progress};
 use crate::copy::age::unfinished;
 use crate::copy::error::CopyError;
@@ -34,7 +34,7 @@ pub(super) struct PendingGroup {
     is_over: bool,
 }
 
-/// Maximum number of files that a group keeps open.
+/// Maximum number of files that a group keeps open; it needs twice as many descriptors.
 const FILES_MAX: usize = 32;
 
 impl PendingGroup {
@@ -116,8 +116,8 @@ impl JobLog {
         let (_, objects) = group.written.entry(file.number).or_insert_with(|| (Arc::clone(file), Vec::new()));
         objects.push(object);
         self.pass(observer, group);
-        if self.sync.syncs() {
-            self.writeback.give(&file.sink, range);
+        if let Some(again) = &file.again {
+            self.writeback.give(&*file.sink, again, range);
         }
         Ok(())
     }
@@ -150,8 +150,12 @@ impl JobLog {
         group.note(if file.logged.is_some() { 0 } else { bytes });
         group.ended.extend(file.logged.clone());
         self.pass(observer, group);
-        if file.logged.is_none() && bytes >= FILE_BYTES_MIN && self.sync.syncs() {
-            self.writeback.give(sink, ByteRange::between(0, bytes));
+        if file.logged.is_none()
+            && bytes >= FILE_BYTES_MIN
+            && self.sync.syncs()
+            && let Some(again) = writeback::open_again(&**sink)
+        {
+            self.writeback.give(&**sink, &again, ByteRange::between(0, bytes));
         }
     }
 

@@ -91,7 +91,7 @@ impl KeptRanges {
     /// process has seen. Returns false if too many file systems are open.
     ///
     /// # Errors
-    /// Returns the error of `open`.
+    /// Returns the error of `open`, or an error if it opened another file system.
     pub(super) fn begins(
         &mut self,
         dev: u64,
@@ -103,8 +103,12 @@ impl KeptRanges {
         if self.systems.len() >= KEPT_MAX {
             return Ok(false);
         }
+        let handle = open()?;
+        if handle.device().id != dev {
+            return Err(io::Error::other("a sync of its directory would not sync it"));
+        }
         let kept = SyncedRange { dev, from: self.past, until: self.past };
-        self.systems.push(System { kept, latest: None, is_dirty: false, handle: open()? });
+        self.systems.push(System { kept, latest: None, is_dirty: false, handle });
         Ok(true)
     }
 
@@ -229,12 +233,12 @@ mod tests {
         Stat { dev, ctime: Timespec { sec, nsec }, ..some }
     }
 
-    fn open() -> io::Result<Arc<dyn Inode>> {
-        Ok(MemoryStorage::new(1).root())
+    fn open(dev: u64) -> io::Result<Arc<dyn Inode>> {
+        Ok(MemoryStorage::new(dev).root())
     }
 
     fn finish(ranges: &mut KeptRanges, sink: &Stat) -> bool {
-        assert!(ranges.begins(sink.dev, open).unwrap());
+        assert!(ranges.begins(sink.dev, || open(sink.dev)).unwrap());
         ranges.finished(sink)
     }
 
@@ -337,13 +341,15 @@ mod tests {
     fn files_on_a_file_system_that_is_not_open_are_synced_alone() {
         let mut ranges = KeptRanges::default();
         assert!(!ranges.syncs_as_a_whole(1) && !ranges.finished(&sink(1, 10, 0)));
-        let is_open = |ranges: &mut KeptRanges, dev| ranges.begins(dev, open).unwrap();
+        let is_open = |ranges: &mut KeptRanges, dev| ranges.begins(dev, || open(dev)).unwrap();
         assert!((0..KEPT_MAX as u64).all(|dev| is_open(&mut ranges, dev)));
         assert!(!is_open(&mut ranges, 99) && is_open(&mut ranges, 1));
         assert!(!ranges.syncs_as_a_whole(99) && ranges.syncs_as_a_whole(1));
-        let in_memory = || haul_storage::local::open("/dev/shm".as_ref(), Follow::Yes);
+        let in_memory = haul_storage::local::open("/dev/shm".as_ref(), Follow::Yes).unwrap();
+        let dev = in_memory.device().id;
         ranges = KeptRanges::default();
-        assert!(ranges.begins(1, || Ok(in_memory()?)).unwrap() && !ranges.syncs_as_a_whole(1));
+        assert!(ranges.begins(1, || Ok(Arc::clone(&in_memory) as _)).is_err(), "another file system");
+        assert!(ranges.begins(dev, || Ok(in_memory)).unwrap() && !ranges.syncs_as_a_whole(dev));
         let failed = KeptRanges::default().begins(1, || Err(io::ErrorKind::PermissionDenied.into()));
         assert_eq!(failed.unwrap_err().kind(), io::ErrorKind::PermissionDenied);
     }

@@ -4,7 +4,7 @@ use super::sample;
 use crate::copy::error::CopyError;
 use haul_log::objects::{FileKey, ObjectSet};
 use haul_model::ObjectIndex;
-use haul_storage::{SinkFile, Stat};
+use haul_storage::{SinkFile, SourceFile, Stat};
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsString;
 use std::io;
@@ -19,6 +19,8 @@ pub struct Logged {
     pub(super) key: FileKey,
     /// The sink, kept open until all of its objects are durable.
     pub(super) sink: Arc<dyn SinkFile>,
+    /// The sink, opened a second time to wait for its write-back.
+    pub(super) again: Option<Arc<dyn SourceFile>>,
     /// Device number of its file system.
     pub(super) dev: u64,
     pub(super) path: OsString,

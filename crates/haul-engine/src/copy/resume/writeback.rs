@@ -9,7 +9,7 @@
 //! In addition, each write of a record or a log would wait for all of that data.
 
 use haul_model::ByteRange;
-use haul_storage::{SinkFile, SyncWhat};
+use haul_storage::{SinkFile, SourceFile};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,23 +37,27 @@ struct InFlight {
 
 #[derive(Debug)]
 struct Piece {
-    file: Arc<dyn SinkFile>,
+    file: Arc<dyn SourceFile>,
     range: ByteRange,
 }
 
+/// Opens a sink a second time, to wait for its write-back: the sync of the group receives its own
+/// report of an error, and a finished file is not kept open for writing. Returns `None` if the
+/// device is not local, or if the sink cannot be read.
+pub(super) fn open_again(sink: &dyn SinkFile) -> Option<Arc<dyn SourceFile>> {
+    sink.device().capabilities.is_local.then(|| sink.reopen().ok()).flatten()
+}
+
 impl WritebackQueue {
-    /// Starts write-back of a range that was written. Returns when few enough bytes are in
-    /// write-back.
-    pub(super) fn give(&self, file: &Arc<dyn SinkFile>, range: ByteRange) {
-        if !file.device().capabilities.is_local {
-            return;
-        }
-        file.start_writeback(range);
-        let piece = Piece { file: Arc::clone(file), range };
+    /// Starts write-back of a range of `sink` that was written. Returns when few enough bytes are
+    /// in write-back. `again` is the sink from [`open_again`].
+    pub(super) fn give(&self, sink: &dyn SinkFile, again: &Arc<dyn SourceFile>, range: ByteRange) {
+        sink.start_writeback(range);
+        let piece = Piece { file: Arc::clone(again), range };
         let oldest = self.0.lock().take(piece);
         for Piece { file, range } in oldest {
-            // The file remembers an error for the sync of the group.
-            let _ = file.sync(SyncWhat::Range(range));
+            // The sync of the group reports an error.
+            let _ = file.write_back(range);
         }
     }
 }
@@ -87,7 +91,8 @@ mod tests {
 
     #[test]
     fn ranges_above_the_limits_are_waited_for_oldest_first() {
-        let file = MemoryStorage::new(1).root().sink(&name(), Create::New { mode: 0o600 }).unwrap();
+        let sink = MemoryStorage::new(1).root().sink(&name(), Create::New { mode: 0o600 }).unwrap();
+        let file = sink.reopen().unwrap();
         let piece =
             |start, len| Piece { file: Arc::clone(&file), range: ByteRange::between(start, start + len) };
         let mut in_flight = InFlight::default();
@@ -111,9 +116,9 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let dir = haul_storage::local::open(home.path(), Follow::Yes).unwrap();
         let file = dir.sink(&name(), Create::New { mode: 0o600 }).unwrap();
-        if !file.device().capabilities.is_local {
-            return;
-        }
+        let Some(again) = open_again(&*file) else {
+            return assert!(!file.device().capabilities.is_local);
+        };
         let (writeback, block) = (WritebackQueue::default(), vec![7; OBJECT as usize]);
         let objects: Vec<ByteRange> = (0..=PIECES_MAX as u64)
             .map(|index| ByteRange::between(index * OBJECT, (index + 1) * OBJECT))
@@ -122,9 +127,9 @@ mod tests {
             file.write_at(range.start.0, &block).unwrap();
             if place < PIECES_MAX {
                 // The state that a device leaves that has not started the write-back.
-                writeback.0.lock().take(Piece { file: Arc::clone(&file), range: *range });
+                writeback.0.lock().take(Piece { file: Arc::clone(&again), range: *range });
             } else {
-                writeback.give(&file, *range);
+                writeback.give(&*file, &again, *range);
             }
         }
         let reader = file.reader().unwrap();

@@ -61,6 +61,8 @@ cases! {
     write_back_in_the_background_fails_the_next_sync: Faults;
     device_sync_leaves_lost_bytes_to_the_check: Faults;
     failed_eviction_fails_the_writer: Faults;
+    failed_write_back_by_the_reader_fails_the_writer: Faults;
+    reopened_file_reports_lost_bytes_apart_from_its_writer: Faults;
     failed_sync_of_one_file_leaves_others: Faults;
     full_device_refuses_writes: Faults, Space;
     full_device_takes_overwrites: Faults, Space;
@@ -564,6 +566,28 @@ fn failed_eviction_fails_the_writer(subject: &dyn Subject) {
     fails_with(reader.evict(range(0, 20_000), DropRetries::Some), EIO);
     assert!(sink.failure().is_some(), "before the next sync");
     fails_with(reader.evict(range(0, 20_000), DropRetries::Some), EIO);
+    stays_failed(&*sink);
+}
+
+fn failed_write_back_by_the_reader_fails_the_writer(subject: &dyn Subject) {
+    let sink = temporary(&*subject.root(), "f");
+    sink.write_at(0, &pattern(20_000)).expect("written");
+    let reader = sink.reader().expect("opened");
+    fail(subject, Call::WriteBack, 1, EIO);
+    fails_with(reader.write_back(range(0, 20_000)), EIO);
+    assert!(sink.failure().is_some(), "before the next sync");
+    fails_with(reader.write_back(range(0, 20_000)), EIO);
+    stays_failed(&*sink);
+}
+
+fn reopened_file_reports_lost_bytes_apart_from_its_writer(subject: &dyn Subject) {
+    let sink = temporary(&*subject.root(), "f");
+    let again = sink.reopen().expect("opened");
+    sink.write_at(0, &pattern(20_000)).expect("written");
+    fail(subject, Call::WriteBack, 1, EIO);
+    fails_with(again.write_back(range(0, 20_000)), EIO);
+    again.write_back(range(0, 20_000)).expect("reported once");
+    assert!(sink.failure().is_none(), "the writer has not met it");
     stays_failed(&*sink);
 }
 

@@ -59,6 +59,7 @@ cases! {
     reader_needs_no_permission: Modes;
     reader_survives_the_writer;
     reader_evicts_and_reads_again;
+    reopened_file_has_the_bytes_and_can_be_written_back;
     lock_excludes_another_handle: Locks;
     lock_ends_with_its_handle: Locks;
     lock_of_one_file_leaves_others: Locks;
@@ -592,6 +593,19 @@ fn reader_survives_the_writer(subject: &dyn Subject) {
     let reader = sink.reader().expect("opened");
     drop(sink);
     assert_eq!(read_all(&*reader), b"bytes");
+}
+
+fn reopened_file_has_the_bytes_and_can_be_written_back(subject: &dyn Subject) {
+    let sink = new(&*subject.root(), "f");
+    sink.write_at(0, &pattern(100_000)).expect("written");
+    let again = sink.reopen().expect("opened");
+    for file in [&again, &sink.reader().expect("opened")] {
+        file.write_back(range(0, 50_000)).expect("written back");
+        assert!(read_all(&**file) == pattern(100_000));
+    }
+    drop(sink);
+    again.write_back(range(0, 1 << 30)).expect("written back");
+    assert!(read_all(&*again) == pattern(100_000));
 }
 
 fn reader_evicts_and_reads_again(subject: &dyn Subject) {
