@@ -80,6 +80,7 @@ impl StreamWriter {
             return Ok(());
         }
         let shared = &*self.halves.shared;
+        shared.wire.unless_aborted()?;
         if let Some(channel) = &shared.channel {
             channel.finish(&*shared.wire, self.timeout)?;
         }

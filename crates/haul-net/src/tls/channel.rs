@@ -61,7 +61,7 @@ pub(crate) fn handshake(
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     wire.until_ready(Operation::Writing, timeout)?;
                 }
-                Err(error) => return Err(Operation::Writing.failed(error)),
+                Err(error) => return Err(wire.failed(Operation::Writing, error)),
             }
         }
         if !connection.is_handshaking() {
@@ -200,7 +200,7 @@ fn write_ready(connection: &mut Connection, wire: &dyn Wire) -> Result<bool, Lan
         match connection.write_tls(&mut Outlet(wire)) {
             Ok(_) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
-            Err(error) => return Err(Operation::Writing.failed(error)),
+            Err(error) => return Err(wire.failed(Operation::Writing, error)),
         }
     }
     Ok(true)

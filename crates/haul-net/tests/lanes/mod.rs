@@ -166,6 +166,24 @@ fn abort_wakes_blocked_reader_and_writer() {
     }
 }
 
+/// Regression: with TLS, a write after an abort failed with EPIPE, as if the peer had left.
+#[test]
+fn every_call_after_an_abort_reports_the_abort() {
+    for kind in KINDS {
+        let (near, far, _world) = lane(kind);
+        let control = near.control();
+        let (mut reader, mut writer) = near.split();
+        control.abort();
+        let read = reader.read_exact(&mut [0]);
+        assert!(matches!(read, Err(LaneError::Aborted)), "{kind:?} {read:?}");
+        let written = writer.write_all(&[0; 1 << 16]);
+        assert!(matches!(written, Err(LaneError::Aborted)), "{kind:?} {written:?}");
+        let finished = writer.finish();
+        assert!(matches!(finished, Err(LaneError::Aborted)), "{kind:?} {finished:?}");
+        drop(far);
+    }
+}
+
 #[test]
 fn silent_peer_causes_a_stall_error() {
     for kind in KINDS {

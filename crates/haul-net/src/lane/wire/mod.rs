@@ -76,6 +76,12 @@ pub(crate) trait Wire: Send + Sync + fmt::Debug {
         if self.is_aborted() { Err(LaneError::Aborted) } else { Ok(()) }
     }
 
+    /// Returns the error of a call that failed with `error`. An abort by this end is the cause of
+    /// what the wire reports after it, such as EPIPE.
+    fn failed(&self, doing: Operation, error: io::Error) -> LaneError {
+        if self.is_aborted() { LaneError::Aborted } else { doing.failed(error) }
+    }
+
     /// Writes some of `slices`, and waits until at least one byte is accepted.
     fn write(&self, slices: &[IoSlice<'_>], timeout: WaitTimeout) -> Result<usize, LaneError> {
         loop {
@@ -98,7 +104,7 @@ pub(crate) trait Wire: Send + Sync + fmt::Debug {
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 self.until_ready(Operation::Writing, timeout).map(|()| None)
             }
-            Err(error) => Err(Operation::Writing.failed(error)),
+            Err(error) => Err(self.failed(Operation::Writing, error)),
         }
     }
 
@@ -161,7 +167,7 @@ fn wait(
             Ok(0) => return Err(doing.stalled(begin)),
             Ok(_) => return wire.unless_aborted(),
             Err(Errno::INTR) => {}
-            Err(errno) => return Err(doing.failed(errno.into())),
+            Err(errno) => return Err(wire.failed(doing, errno.into())),
         }
     }
 }

@@ -91,7 +91,7 @@ impl Wire for PipeWire {
         }
         match self.output().as_ref() {
             Some(output) => wait(self, output.as_fd(), stop, doing, timeout),
-            None => Err(doing.failed(Errno::PIPE.into())),
+            None => Err(self.failed(doing, Errno::PIPE.into())),
         }
     }
 

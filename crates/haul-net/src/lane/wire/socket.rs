@@ -61,7 +61,7 @@ impl Wire for SocketWire {
         if !self.is_half_closable {
             return Ok(());
         }
-        shutdown(&self.socket, Shutdown::Write).map_err(|errno| Operation::Writing.failed(errno.into()))
+        shutdown(&self.socket, Shutdown::Write).map_err(|errno| self.failed(Operation::Writing, errno.into()))
     }
 
     fn abort(&self) {
