@@ -1,6 +1,6 @@
 //! Opening and reading directories.
 
-use crate::filesystem;
+use crate::filesystem::FileSystem;
 use crate::stat::{FileKind, Follow, Stat, stat_at, stat_fd};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{Mode, OFlags, RawDir};
@@ -204,5 +204,5 @@ pub fn rewind(dir: impl AsFd) -> io::Result<()> {
 /// Returns the errors of statx(2).
 pub fn is_same_file(dir: impl AsFd, then: &Stat) -> io::Result<bool> {
     let now = stat_fd(&dir)?;
-    Ok(now.is_same_file(then) || (now.identity() == then.identity() && filesystem::is_overlay(&dir)))
+    Ok(now.is_same_file(then) || (now.identity() == then.identity() && FileSystem::of(&dir).is_overlay()))
 }

@@ -1,7 +1,6 @@
 //! File-system properties that determine how a file is best copied.
 
 use rustix::fd::AsFd;
-use rustix::fs::StatVfsMountFlags;
 use std::io;
 
 /// `f_type` of file systems whose server can copy a file by itself, from statfs(2): NFS, SMB2/3,
@@ -11,58 +10,23 @@ const COPY_ON_SERVER: [u32; 4] = [0x6969, 0xfe53_4d42, 0xff53_4d42, 0x00c3_6400]
 /// `f_type` of FUSE file systems, from statfs(2).
 const FUSE: u32 = 0x6573_5546;
 
-/// Returns true if the file system of `sink` may carry out copy_file_range(2) itself, which saves a
-/// round trip of the bytes.
-///
-/// `same_device`: true if the source is on the same file system. A FUSE file system cannot copy
-/// from another one. A file system whose type cannot be queried is treated as local.
-pub fn copies_by_itself(sink: impl AsFd, same_device: bool) -> bool {
-    // Only 32 bits of the field are significant; its type differs between architectures.
-    rustix::fs::fstatfs(sink).is_ok_and(|found| kind_copies_by_itself(found.f_type as u32, same_device))
-}
-
-fn kind_copies_by_itself(kind: u32, same_device: bool) -> bool {
-    COPY_ON_SERVER.contains(&kind) || (kind == FUSE && same_device)
-}
-
 /// `f_type` of XFS, from statfs(2).
 const XFS: u32 = 0x5846_5342;
 
-/// Returns true if the file system of a file preallocates space for a writer that extends it, like
-/// XFS. If the writer then skips a range, the preallocated space stays in what should be a hole.
-pub fn preallocates(fd: impl AsFd) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == XFS)
-}
+/// `f_type` of overlayfs, from statfs(2).
+const OVERLAY: u32 = 0x794c_7630;
 
-/// Returns true if a copy with a digest may rely on SEEK_DATA for a file.
-///
-/// These are file systems of the kernel that never reported data as a hole. Other file systems did
-/// (OpenZFS issue 15526), or depend on a daemon or a server.
-pub fn reports_holes(fd: impl AsFd) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|found| {
-        let kind = found.f_type as u32;
-        LOCAL.contains(&kind) || kind == IN_MEMORY[0]
-    })
-}
+/// `f_type` of Lustre, from its published headers.
+const LUSTRE: u32 = 0x0bd0_0bd0;
 
-/// Returns true if a regular file that reports `len` bytes certainly has that many. `place` is the
-/// file, or its directory.
-///
-/// Other files are read to find their length: file systems that compute their files report 0 bytes
-/// or a page, and FUSE and 9p may report 0 bytes for a document that a server generates when it is
-/// read.
-pub fn is_length_certain(place: impl AsFd, len: u64) -> bool {
-    rustix::fs::fstatfs(place).is_ok_and(|found| kind_is_length_certain(found.f_type as u32, len))
-}
+/// `f_type` of file systems whose fallocate(2) only marks extents, from statfs(2): ext4, XFS, F2FS.
+const RESERVING: [u32; 3] = [0xef53, XFS, 0xf2f5_2010];
 
-fn kind_is_length_certain(kind: u32, len: u64) -> bool {
-    match kind {
-        kind if COMPUTED.contains(&kind) => false,
-        kind if LOCAL.contains(&kind) || IN_MEMORY.contains(&kind) || STORED.contains(&kind) => true,
-        kind if COPY_ON_SERVER.contains(&kind) => true,
-        _ => len > 0,
-    }
-}
+/// `f_type` of local file systems on block devices, from statfs(2): ext2 to ext4, XFS, btrfs, F2FS.
+const LOCAL: [u32; 4] = [0xef53, XFS, 0x9123_683e, 0xf2f5_2010];
+
+/// `f_type` of file systems in memory, from statfs(2): tmpfs, ramfs, hugetlbfs.
+const IN_MEMORY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
 /// `f_type` of file systems whose files are computed when they are read, from statfs(2): proc,
 /// sysfs, debugfs, tracefs, securityfs, configfs, cgroup, cgroup2, selinuxfs, smackfs, pstore,
@@ -87,7 +51,7 @@ const COMPUTED: [u32; 13] = [
 /// BeeGFS, ZFS, vfat, exFAT, squashfs, EROFS, ISO 9660, UDF.
 const STORED: [u32; 11] = [
     OVERLAY,
-    0x0bd0_0bd0,
+    LUSTRE,
     0x4750_4653,
     0x1983_0326,
     0x2fc1_2fc1,
@@ -99,7 +63,36 @@ const STORED: [u32; 11] = [
     0x1501_3346,
 ];
 
-/// Free space of the file system of a file.
+/// `f_type` of file systems that store everything locally and report no errors at close(2): ext2 to
+/// ext4, XFS, btrfs, F2FS, tmpfs, ramfs, overlayfs, ZFS, bcachefs, vfat and exFAT.
+const SILENT_AT_CLOSE: [u32; 11] = [
+    0xef53,
+    XFS,
+    0x9123_683e,
+    0xf2f5_2010,
+    0x0102_1994,
+    0x8584_58f6,
+    OVERLAY,
+    0x2fc1_2fc1,
+    0xca45_1a4e,
+    0x4d44,
+    0x2011_bab0,
+];
+
+/// Flag of a read-only mount in `f_flags`, from statfs(2): `ST_RDONLY`.
+const READ_ONLY: u64 = 1;
+
+/// The file system of an open file, as one call of fstatfs(2) describes it.
+#[derive(Clone, Copy, Debug)]
+pub struct FileSystem {
+    /// `f_type`; `None` if the kernel does not tell. Such a file system has none of the properties
+    /// below, and its close(2) may fail.
+    kind: Option<u32>,
+    space: Option<Space>,
+    is_read_only: bool,
+}
+
+/// Free space of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// Free bytes, including those reserved for the superuser; `None` if the file system does not
@@ -109,47 +102,6 @@ pub struct Space {
     /// bytes are stored. Btrfs does not compress reserved space, and an in-memory file system fills
     /// the pages.
     pub reserves: bool,
-}
-
-/// `f_type` of file systems whose fallocate(2) only marks extents, from statfs(2): ext4, XFS, F2FS.
-const RESERVING: [u32; 3] = [0xef53, XFS, 0xf2f5_2010];
-
-/// Returns the free space of the file system of a file.
-///
-/// # Errors
-///
-/// Returns the errors of fstatfs(2).
-pub fn space(fd: impl AsFd) -> io::Result<Space> {
-    let found = rustix::fs::fstatfs(fd)?;
-    let unit = u64::try_from(found.f_bsize).unwrap_or(0);
-    let free = (found.f_blocks > 0).then(|| found.f_bfree.saturating_mul(unit));
-    Ok(Space { free, reserves: RESERVING.contains(&(found.f_type as u32)) })
-}
-
-/// `f_type` of local file systems on block devices, from statfs(2): ext2 to ext4, XFS, btrfs, F2FS.
-const LOCAL: [u32; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0xf2f5_2010];
-
-/// Returns true if a file is on a block device of this machine, in one of the known file systems
-/// (`LOCAL`).
-pub fn is_local(fd: impl AsFd) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|found| LOCAL.contains(&(found.f_type as u32)))
-}
-
-/// Returns true if a file system is known to keep names, owners and permissions as given, or to
-/// report an error.
-///
-/// vfat, exFAT and many FUSE file systems treat `a` and `A` as the same name, or report success and
-/// keep the old mode. Servers may have users of their own.
-pub fn keeps_as_given(fd: impl AsFd) -> bool {
-    is_local(&fd) || backing(fd) != Backing::Storage
-}
-
-/// Returns true if syncfs(2) has the same effect for a file as fsync(2).
-///
-/// Other file systems may only push pages to a server or a daemon, without a request to store them.
-/// Plain FUSE file systems never receive syncfs.
-pub fn syncs_as_a_whole(fd: impl AsFd) -> bool {
-    is_local(fd)
 }
 
 /// Backing of the page cache of a file.
@@ -164,88 +116,197 @@ pub enum Backing {
     Storage,
 }
 
-/// `f_type` of file systems in memory, from statfs(2): tmpfs, ramfs, hugetlbfs.
-const IN_MEMORY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
-
-/// Returns the backing of the page cache of a file. A file system whose type cannot be queried is
-/// treated as storage.
-pub fn backing(fd: impl AsFd) -> Backing {
-    rustix::fs::fstatfs(fd).map_or(Backing::Storage, |found| backing_of(found.f_type as u32))
+/// Returns the free space of the file system of a file.
+///
+/// # Errors
+///
+/// Returns the errors of fstatfs(2).
+pub fn space(fd: impl AsFd) -> io::Result<Space> {
+    Ok(space_of(&rustix::fs::fstatfs(fd)?))
 }
 
-fn backing_of(kind: u32) -> Backing {
-    match kind {
-        OVERLAY => Backing::FileBelow,
-        kind if IN_MEMORY.contains(&kind) => Backing::Memory,
-        _ => Backing::Storage,
+fn space_of(found: &rustix::fs::StatFs) -> Space {
+    let unit = u64::try_from(found.f_bsize).unwrap_or(0);
+    let free = (found.f_blocks > 0).then(|| found.f_bfree.saturating_mul(unit));
+    Space { free, reserves: RESERVING.contains(&kind_of(found)) }
+}
+
+/// Only 32 bits of the field are significant; its type differs between architectures.
+fn kind_of(found: &rustix::fs::StatFs) -> u32 {
+    found.f_type as u32
+}
+
+impl FileSystem {
+    /// Asks for the file system of an open file or directory.
+    pub fn of(fd: impl AsFd) -> FileSystem {
+        let found = rustix::fs::fstatfs(fd).ok();
+        FileSystem {
+            kind: found.as_ref().map(kind_of),
+            space: found.as_ref().map(space_of),
+            is_read_only: found.is_some_and(|found| found.f_flags as u64 & READ_ONLY != 0),
+        }
     }
-}
 
-/// `f_type` of overlayfs, from statfs(2).
-const OVERLAY: u32 = 0x794c_7630;
+    fn is_one_of(self, kinds: &[u32]) -> bool {
+        self.kind.is_some_and(|kind| kinds.contains(&kind))
+    }
 
-/// Returns true for a file system, or a mount of one, that is read-only.
-pub fn is_read_only(fd: impl AsFd) -> bool {
-    rustix::fs::fstatvfs(fd).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
-}
+    /// Returns the free space at the time of the call, unless the kernel did not tell.
+    pub fn space(self) -> Option<Space> {
+        self.space
+    }
 
-/// Returns true if a file is on overlayfs. There a directory gets a new birth time when the first
-/// name is created in it.
-pub fn is_overlay(fd: impl AsFd) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == OVERLAY)
-}
+    /// Returns true if the file system may carry out copy_file_range(2) to one of its files itself,
+    /// which saves a round trip of the bytes.
+    ///
+    /// `same_device`: true if the source is on the same file system. A FUSE file system cannot copy
+    /// from another one.
+    pub fn copies_by_itself(self, same_device: bool) -> bool {
+        self.is_one_of(&COPY_ON_SERVER) || (same_device && self.is_one_of(&[FUSE]))
+    }
 
-/// `f_type` of Lustre, from its published headers.
-const LUSTRE: u32 = 0x0bd0_0bd0;
+    /// Returns true if the file system preallocates space for a writer that extends a file, like
+    /// XFS. If the writer then skips a range, the preallocated space stays in what should be a
+    /// hole.
+    pub fn preallocates(self) -> bool {
+        self.is_one_of(&[XFS])
+    }
 
-/// Returns true if a file is on Lustre.
-pub fn is_lustre(fd: impl AsFd) -> bool {
-    rustix::fs::fstatfs(fd).is_ok_and(|found| found.f_type as u32 == LUSTRE)
+    /// Returns true if a copy with a digest may rely on SEEK_DATA.
+    ///
+    /// These are file systems of the kernel that never reported data as a hole. Other file systems
+    /// did (OpenZFS issue 15526), or depend on a daemon or a server.
+    pub fn reports_holes(self) -> bool {
+        self.is_one_of(&LOCAL) || self.is_one_of(&IN_MEMORY[..1])
+    }
+
+    /// Returns true if a regular file that reports `len` bytes certainly has that many.
+    ///
+    /// Other files are read to find their length: file systems that compute their files report 0
+    /// bytes or a page, and FUSE and 9p may report 0 bytes for a document that a server generates
+    /// when it is read.
+    pub fn is_length_certain(self, len: u64) -> bool {
+        let stores = [&LOCAL[..], &IN_MEMORY, &STORED, &COPY_ON_SERVER];
+        match self.kind {
+            None => false,
+            Some(_) if self.is_one_of(&COMPUTED) => false,
+            Some(_) => len > 0 || stores.iter().any(|kinds| self.is_one_of(kinds)),
+        }
+    }
+
+    /// Returns true if the file system is on a block device of this machine, and one of the known
+    /// ones (`LOCAL`).
+    pub fn is_local(self) -> bool {
+        self.is_one_of(&LOCAL)
+    }
+
+    /// Returns true if the file system is known to keep names, owners and permissions as given, or
+    /// to report an error.
+    ///
+    /// vfat, exFAT and many FUSE file systems treat `a` and `A` as the same name, or report success
+    /// and keep the old mode. Servers may have users of their own.
+    pub fn keeps_as_given(self) -> bool {
+        self.is_local() || self.backing() != Backing::Storage
+    }
+
+    /// Returns true if syncfs(2) has the same effect for a file as fsync(2).
+    ///
+    /// Other file systems may only push pages to a server or a daemon, without a request to store
+    /// them. Plain FUSE file systems never receive syncfs.
+    pub fn syncs_as_a_whole(self) -> bool {
+        self.is_local()
+    }
+
+    /// Returns the backing of the page cache of its files.
+    pub fn backing(self) -> Backing {
+        if self.is_overlay() {
+            Backing::FileBelow
+        } else if self.is_one_of(&IN_MEMORY) {
+            Backing::Memory
+        } else {
+            Backing::Storage
+        }
+    }
+
+    /// Returns true for a file system, or a mount of one, that is read-only.
+    pub fn is_read_only(self) -> bool {
+        self.is_read_only
+    }
+
+    /// Returns true for overlayfs. There a directory gets a new birth time when the first name is
+    /// created in it.
+    pub fn is_overlay(self) -> bool {
+        self.is_one_of(&[OVERLAY])
+    }
+
+    /// Returns true for Lustre.
+    pub fn is_lustre(self) -> bool {
+        self.is_one_of(&[LUSTRE])
+    }
+
+    /// Returns true if closing a file may report lost bytes: NFS, SMB, FUSE and others write back
+    /// at close.
+    pub fn close_may_fail(self) -> bool {
+        !self.is_one_of(&SILENT_AT_CLOSE)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+
+    fn of_kind(kind: u32) -> FileSystem {
+        FileSystem { kind: Some(kind), space: None, is_read_only: false }
+    }
+
+    fn at(path: &str) -> FileSystem {
+        FileSystem::of(File::open(path).unwrap())
+    }
 
     #[test]
     fn local_file_system_has_no_copy_offload() {
-        assert!(!copies_by_itself(tempfile::tempfile().unwrap(), true));
+        assert!(!FileSystem::of(tempfile::tempfile().unwrap()).copies_by_itself(true));
     }
 
     #[test]
     fn tmpfs_is_memory_and_overlay_is_backed_by_another_file() {
-        assert_eq!(backing_of(0x0102_1994), Backing::Memory);
-        assert_eq!(backing_of(OVERLAY), Backing::FileBelow);
-        assert_eq!(backing_of(0xef53), Backing::Storage);
-        assert_eq!(backing(std::fs::File::open("/proc/self/stat").unwrap()), Backing::Storage);
+        assert_eq!(of_kind(0x0102_1994).backing(), Backing::Memory);
+        assert_eq!(of_kind(OVERLAY).backing(), Backing::FileBelow);
+        assert_eq!(of_kind(0xef53).backing(), Backing::Storage);
+        assert_eq!(at("/proc/self/stat").backing(), Backing::Storage);
     }
 
     #[test]
     fn lengths_are_certain_where_they_are_stored() {
         // NFS, ext4, tmpfs, overlayfs: certain. FUSE, 9p: unless 0. proc, sysfs: never.
         let kinds = [0x6969, 0xef53, IN_MEMORY[0], OVERLAY, FUSE, 0x0102_1997, 0x9fa0, 0x6265_6572];
-        let certain = |len| kinds.map(|kind| kind_is_length_certain(kind, len));
+        let certain = |len| kinds.map(|kind| of_kind(kind).is_length_certain(len));
         assert_eq!(certain(0), [true, true, true, true, false, false, false, false]);
         assert_eq!(certain(4096), [true, true, true, true, true, true, false, false]);
-        let open = |path| std::fs::File::open(path).unwrap();
-        assert!(!is_length_certain(open("/proc/self/stat"), 0) && !is_length_certain(open("/proc"), 0));
-        assert!(is_length_certain(open("/dev/shm"), 0));
+        assert!(!at("/proc/self/stat").is_length_certain(0) && !at("/proc").is_length_certain(0));
+        assert!(at("/dev/shm").is_length_certain(0));
     }
 
     #[test]
     fn permissions_are_trusted_only_on_known_file_systems() {
-        assert!(keeps_as_given(std::fs::File::open("/dev/shm").unwrap()), "tmpfs");
-        assert!(
-            !keeps_as_given(std::fs::File::open("/proc/self").unwrap()),
-            "a kind that is not in the lists"
-        );
+        assert!(at("/dev/shm").keeps_as_given(), "tmpfs");
+        assert!(!at("/proc/self").keeps_as_given(), "a kind that is not in the lists");
     }
 
     #[test]
     fn only_local_file_systems_are_synced_as_a_whole() {
         // procfs stores nothing.
-        assert!(!syncs_as_a_whole(std::fs::File::open("/proc/self/stat").unwrap()));
+        assert!(!at("/proc/self/stat").syncs_as_a_whole());
         assert!(!LOCAL.contains(&FUSE) && LOCAL.contains(&0xef53));
+    }
+
+    #[test]
+    fn a_file_system_that_cannot_be_asked_has_no_property() {
+        let unknown = FileSystem { kind: None, space: None, is_read_only: false };
+        assert!(!unknown.is_local() && !unknown.keeps_as_given() && !unknown.copies_by_itself(true));
+        assert!(!unknown.is_length_certain(1) && unknown.close_may_fail());
+        assert_eq!(unknown.backing(), Backing::Storage);
     }
 
     #[test]
@@ -259,7 +320,7 @@ mod tests {
             (FUSE, true, false),
             (EXT4, false, false),
         ] {
-            let found = [true, false].map(|same| kind_copies_by_itself(kind, same));
+            let found = [true, false].map(|same| of_kind(kind).copies_by_itself(same));
             assert_eq!(found, [from_itself, from_elsewhere], "{kind:x}");
         }
     }

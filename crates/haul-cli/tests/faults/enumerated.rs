@@ -9,6 +9,7 @@ use super::fixture::HAUL;
 use haul_lab::faults::enumeration::{FailingStorage, FuseStorage, faults};
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::traced;
+use haul_sys::filesystem::FileSystem;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
@@ -338,7 +339,7 @@ fn file_system_to_sync_is_opened_before_the_first_write() {
         return;
     }
     let home = tempfile::tempdir().unwrap();
-    if !haul_sys::filesystem::syncs_as_a_whole(fs::File::open(home.path()).unwrap()) {
+    if !FileSystem::of(fs::File::open(home.path()).unwrap()).syncs_as_a_whole() {
         return;
     }
     write_all(&home.path().join("source"), &new_files());

@@ -10,6 +10,7 @@ use haul_lab::random::{Random, soak_seed};
 use haul_lab::traced;
 use haul_log::objects::{Facts, Identity, Job, replay};
 use haul_model::{ObjectIndex, ObjectSize};
+use haul_sys::filesystem::FileSystem;
 use haul_sys::{CWD, Follow, stat};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
@@ -529,7 +530,7 @@ fn no_sync_of_the_file_system_follows_a_failed_one() {
     // Each file and each directory is synced instead.
     assert!(ended.status.success(), "{ended:?}");
     let calls = fs::read_to_string(&log).unwrap();
-    let is_whole = haul_sys::filesystem::syncs_as_a_whole(fs::File::open(fixture.path("")).unwrap());
+    let is_whole = FileSystem::of(fs::File::open(fixture.path("")).unwrap()).syncs_as_a_whole();
     assert_eq!(calls.matches("syncfs(").count(), usize::from(is_whole), "{calls}");
     assert_alike(&fixture.path("there/data"), &fixture.path("in/data"));
 }

@@ -5,6 +5,7 @@ use super::{Facets, Fixture, RunResult, Snapshot};
 use crate::faults::fixture::copy_haul;
 use haul_lab::needs::{Need, met_or_skip};
 use haul_lab::traced;
+use haul_sys::filesystem::FileSystem;
 use rustix::fs::{Timespec, Timestamps, UTIME_NOW};
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
@@ -183,7 +184,7 @@ fn small_files_of_a_failed_sync_are_copied_again() {
         let mut traced = traced::injected(&fixture.cp(&["--threads=1"]), "syncfs", effect, &log);
         let ended = RunResult::of(traced.stdin(Stdio::null()).output().unwrap());
         let calls = fs::read_to_string(&log).unwrap();
-        let is_whole = haul_sys::filesystem::syncs_as_a_whole(fs::File::open(&source).unwrap());
+        let is_whole = FileSystem::of(fs::File::open(&source).unwrap()).syncs_as_a_whole();
         assert_eq!(
             (calls.contains("(INJECTED)"), ended.code),
             (is_whole, Some(i32::from(is_whole))),

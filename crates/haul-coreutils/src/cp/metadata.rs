@@ -12,8 +12,9 @@ use super::rules::{CopyRules, Make};
 use super::tree_entry::Entry;
 use haul_engine::copy::{CopyError, CopySink, FileJob, Tally, unfinished};
 use haul_engine::is_attribute_copied;
+use haul_sys::filesystem::FileSystem;
 use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrFailure, XattrSide};
-use haul_sys::{FileKind, Follow, Stat, Timespec, filesystem, process, selinux, stat};
+use haul_sys::{FileKind, Follow, Stat, Timespec, process, selinux, stat};
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::os::fd::AsFd;
@@ -414,7 +415,8 @@ impl MetadataWriter<'_, '_> {
         let rules = &self.job.settings.rules;
         let tells_all = keep.require_xattr || rules.attributes_only;
         // With explicit context options, the attributes do not include the context of the source.
-        let on_lustre = || [self.source.0, self.sink.0].iter().any(|place| filesystem::is_lustre(place.fd()));
+        let on_lustre =
+            || [self.source.0, self.sink.0].iter().any(|place| FileSystem::of(place.fd()).is_lustre());
         let wanted = |name: &CStr| {
             is_attribute_copied(name, on_lustre)
                 && (rules.contexts.are_attributes() || name != selinux::CONTEXT)

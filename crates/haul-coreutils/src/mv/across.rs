@@ -16,7 +16,8 @@ use crate::cp::{
 };
 use haul_engine::copy::{Moving, Verify};
 use haul_sys::dir::open_dir_at;
-use haul_sys::{CWD, FileKind, Follow, Stat, Timespec, cache, closing, filesystem, open, stat};
+use haul_sys::filesystem::FileSystem;
+use haul_sys::{CWD, FileKind, Follow, Stat, Timespec, cache, open, stat};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -118,7 +119,7 @@ impl<'a> CrossDeviceMove<'a> {
         backup: Option<OsString>,
     ) {
         if self.place.is_none() {
-            self.may_fold = !filesystem::keeps_as_given(into);
+            self.may_fold = !FileSystem::of(into).keeps_as_given();
             self.place = Some(into.clone());
         }
         self.names.insert(self.compared(operand.name));
@@ -277,7 +278,7 @@ struct MoveTarget {
 
 impl MoveTarget {
     fn of(place: &Place) -> MoveTarget {
-        let sync_each = closing::may_fail(place);
+        let sync_each = FileSystem::of(place).close_may_fail();
         let directory = open_dir_at(place, c".", Follow::No).ok();
         let nameless = || open::create_nameless_at(place).ok();
         let nameless = if directory.is_none() && !sync_each { nameless() } else { None };

@@ -8,8 +8,9 @@
 //! another. The contents of that directory were not copied, and their change times do not show the
 //! replacement.
 
+use haul_sys::filesystem::FileSystem;
 use haul_sys::open::read_link_at;
-use haul_sys::{FileKind, Stat, Timespec, filesystem, process};
+use haul_sys::{FileKind, Stat, Timespec, process};
 use std::ffi::OsStr;
 use std::os::fd::BorrowedFd;
 
@@ -106,7 +107,7 @@ pub(super) fn keep_reason(
     };
     // Setting them did not fail, or `is_loose` would be set: vfat reports success and keeps its own
     // values.
-    filesystem::keeps_as_given(sink.dir).then_some(KeepReason::Differs(lacks))
+    FileSystem::of(sink.dir).keeps_as_given().then_some(KeepReason::Differs(lacks))
 }
 
 /// Returns true if `sink` is the form in which its file system stores the time `source`. If

@@ -7,8 +7,9 @@ use super::relabel::relabel;
 use super::settings::{MoveExisting, MoveObserver, MoveOperands, MoveRules, MoveSettings};
 use crate::cp::{Place, last_component, without_slashes};
 use haul_engine::copy::{Refusal, Tally, quote};
+use haul_sys::filesystem::FileSystem;
 use haul_sys::open::{RenameMode, rename_at};
-use haul_sys::{CWD, FileKind, Follow, Stat, filesystem, stat};
+use haul_sys::{CWD, FileKind, Follow, Stat, stat};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -273,7 +274,7 @@ impl Job<'_> {
         // next step.
         let may_be_hidden = name.as_bytes().ends_with(b"/");
         // As with mv, even a missing name is removed: a read-only file system then reports that.
-        if !way_is_clear || (may_be_hidden && backup.is_none()) || filesystem::is_read_only(&place) {
+        if !way_is_clear || (may_be_hidden && backup.is_none()) || FileSystem::of(&place).is_read_only() {
             self.clear(&held, source.kind == FileKind::Directory)?;
         }
         let backup = backup.map(|backup| last_component(&backup).to_owned());

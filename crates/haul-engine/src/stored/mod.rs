@@ -14,7 +14,7 @@ use haul_digest::{Algorithm, Digest, ObjectTable};
 use haul_log::stored::{Stored, StoredObjects, eos, xrootd};
 use haul_log::waybill::RelPath;
 use haul_storage::{Inode, local};
-use haul_sys::filesystem::syncs_as_a_whole;
+use haul_sys::filesystem::FileSystem;
 use haul_sys::open::open_source_at;
 use haul_sys::stat::stat_fd;
 use haul_sys::{CWD, Follow, Stat, cache};
@@ -218,7 +218,7 @@ impl Store {
     /// Records the file system of a file with new attributes. If that file system cannot be synced
     /// as a whole, syncs the file instead.
     fn note(&self, file: OwnedFd, device: u64) -> Result<(), StoreError> {
-        if !syncs_as_a_whole(&file) {
+        if !FileSystem::of(&file).syncs_as_a_whole() {
             return cache::sync_all(&file).map_err(StoreError::Sync);
         }
         let mut unsynced = self.unsynced.lock();

@@ -9,7 +9,7 @@ use haul_log::waybill::RelPath;
 use haul_storage::{Draft, Durability, Writers, sync_names};
 use haul_sys::beneath::{open_place_beneath, open_root};
 use haul_sys::dir::{open_dir_at, open_place_at};
-use haul_sys::filesystem::syncs_as_a_whole;
+use haul_sys::filesystem::FileSystem;
 use haul_sys::metadata::set_mode_fd;
 use haul_sys::open::{mkdir_at, open_source_at, unlink_at};
 use haul_sys::stat::stat_fd;
@@ -43,7 +43,7 @@ impl Tree {
     /// Opens the hierarchy of this root; creates it if it is missing.
     pub(super) fn make(root: &OsStr) -> io::Result<Tree> {
         let root = open_root(root)?;
-        let syncs_at_end = syncs_as_a_whole(&root);
+        let syncs_at_end = FileSystem::of(&root).syncs_as_a_whole();
         let opened = syncs_at_end.then(|| readable(&root));
         let facts = || stat_fd(&root);
         let hidden = enter(&root, OsStr::new(HIDDEN), Stale::Stays, &facts, !syncs_at_end)?;
@@ -64,7 +64,7 @@ impl Tree {
         let root = open_root(root)?;
         let Some(hidden) = open(&root, HIDDEN)? else { return Ok(None) };
         let sums = open(&hidden, SUMS)?;
-        let readable_sums = sums.as_ref().filter(|_| syncs_as_a_whole(&root)).map(readable);
+        let readable_sums = sums.as_ref().filter(|_| FileSystem::of(&root).syncs_as_a_whole()).map(readable);
         let synced_at_end = readable_sums.and_then(Result::ok);
         Ok(sums.map(|sums| Tree { root, hidden, sums, synced_at_end }))
     }

@@ -3,8 +3,9 @@
 use super::name_folding::NameFolding;
 use crate::device::{Capabilities, CopiesByItself, Device, Lengths};
 use haul_model::ByteRange;
+use haul_sys::filesystem::{self, FileSystem};
 use haul_sys::sparse::{self, Support};
-use haul_sys::{closing, filesystem, stat};
+use haul_sys::stat;
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -97,27 +98,28 @@ impl LocalDevice {
 }
 
 fn capabilities(fd: BorrowedFd<'_>) -> Capabilities {
+    let found = FileSystem::of(fd);
     Capabilities {
-        backing: filesystem::backing(fd),
-        is_read_only: filesystem::is_read_only(fd),
-        is_local: filesystem::is_local(fd),
-        keeps_as_given: filesystem::keeps_as_given(fd),
-        syncs_as_a_whole: filesystem::syncs_as_a_whole(fd),
-        reports_holes: filesystem::reports_holes(fd),
-        lengths: match [0, 1].map(|len| filesystem::is_length_certain(fd, len)) {
+        backing: found.backing(),
+        is_read_only: found.is_read_only(),
+        is_local: found.is_local(),
+        keeps_as_given: found.keeps_as_given(),
+        syncs_as_a_whole: found.syncs_as_a_whole(),
+        reports_holes: found.reports_holes(),
+        lengths: match [0, 1].map(|len| found.is_length_certain(len)) {
             [true, _] => Lengths::Certain,
             [false, true] => Lengths::CertainUnlessZero,
             [false, false] => Lengths::Uncertain,
         },
-        reserves: filesystem::space(fd).is_ok_and(|space| space.reserves),
-        preallocates: filesystem::preallocates(fd),
-        copies_by_itself: match [true, false].map(|same| filesystem::copies_by_itself(fd, same)) {
+        reserves: found.space().is_some_and(|space| space.reserves),
+        preallocates: found.preallocates(),
+        copies_by_itself: match [true, false].map(|same| found.copies_by_itself(same)) {
             [_, true] => CopiesByItself::All,
             [true, false] => CopiesByItself::SameDevice,
             [false, false] => CopiesByItself::None,
         },
-        close_may_fail: closing::may_fail(fd),
-        is_lustre: filesystem::is_lustre(fd),
+        close_may_fail: found.close_may_fail(),
+        is_lustre: found.is_lustre(),
     }
 }
 

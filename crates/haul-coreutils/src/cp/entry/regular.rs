@@ -15,9 +15,10 @@ use crate::cp::tree_entry::Entry;
 use crate::cp::tree_worker::Counted;
 use haul_engine::copy::{CopyError, CopySink, FileEnds, FileJob, Refusal, SinkState, Tally};
 use haul_storage::local::{OpenedSink, Stream};
+use haul_sys::filesystem::FileSystem;
 use haul_sys::metadata::{Place, set_mode_at};
 use haul_sys::open as sys;
-use haul_sys::{FileKind, Follow, Stat, filesystem, stat, wait};
+use haul_sys::{FileKind, Follow, Stat, stat, wait};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -237,7 +238,7 @@ fn was_copied_up(task: &Task<'_, '_>, sink: BorrowedFd<'_>, before: &Stat, now: 
         && now.nlink == 1
         && facts(before) == facts(now)
         && now.identity() != task.source.identity()
-        && filesystem::is_overlay(sink)
+        && FileSystem::of(sink).is_overlay()
 }
 
 /// Returns true if the sink may hold a part of the source and must not be truncated. This is so for

@@ -7,8 +7,9 @@ use crate::cp::links::WriteTurn;
 use haul_engine::copy::{CopyError, CopySource, Refusal, Verify, is_same_time};
 use haul_storage::SinkFile;
 use haul_storage::local::OpenedSink;
+use haul_sys::filesystem::FileSystem;
 use haul_sys::open as sys;
-use haul_sys::{FileKind, Follow, Stat, filesystem, stat};
+use haul_sys::{FileKind, Follow, Stat, stat};
 use std::io;
 use std::sync::Arc;
 
@@ -63,7 +64,7 @@ pub(super) fn complete(
     if !is_alone || !is_seen_alike || source_stat.size > moving.object_size().bytes() {
         return Ok(None);
     }
-    if source_stat.blocks == 0 && !filesystem::is_length_certain(source_fd(source), source_stat.size) {
+    if source_stat.blocks == 0 && !FileSystem::of(source_fd(source)).is_length_certain(source_stat.size) {
         return Ok(None);
     }
     if log.may_lack(&before, source_stat) {
