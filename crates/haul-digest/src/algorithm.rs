@@ -5,9 +5,27 @@ use crate::lanes::LaneAlgorithm;
 use std::fmt;
 use thiserror::Error;
 
-/// A checksum algorithm.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Algorithm {
+/// Defines [`Algorithm`] and the list of those with one length.
+macro_rules! algorithms {
+    ($($(#[$text:meta])* $name:ident,)* ; $($(#[$later_text:meta])* $later:ident,)*) => {
+        /// A checksum algorithm.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Algorithm {
+            $($(#[$text])* $name,)*
+            /// BLAKE2b with fewer bits: a different digest, not a prefix of the longer one. Not in
+            /// [`Algorithm::ALL`].
+            Blake2bOf(Blake2bLen),
+            $($(#[$later_text])* $later,)*
+        }
+
+        impl Algorithm {
+            /// All algorithms except `Blake2bOf`, in the order of printed lists.
+            pub const ALL: &'static [Algorithm] = &[$(Algorithm::$name,)* $(Algorithm::$later,)*];
+        }
+    };
+}
+
+algorithms! {
     /// Adler-32, RFC 1950.
     Adler32,
     /// CRC-32/ISO-HDLC, the CRC of zlib, gzip and zip. EOS calls it `crc32`, GNU `crc32b`, XRootD
@@ -56,9 +74,7 @@ pub enum Algorithm {
     Sm3,
     /// BLAKE2b with 512 bits, RFC 7693.
     Blake2b,
-    /// BLAKE2b with fewer bits: a different digest, not a prefix of the longer one. Not in
-    /// [`Algorithm::ALL`].
-    Blake2bOf(Blake2bLen),
+    ;
     /// BLAKE3 with 256 bits.
     Blake3,
     /// XXH32 with seed 0.
@@ -116,37 +132,6 @@ const fn entry(name: &'static str, tag: &'static str, len: usize, aliases: &'sta
 }
 
 impl Algorithm {
-    /// All algorithms except `Blake2bOf`, in the order of printed lists.
-    pub const ALL: &'static [Algorithm] = &[
-        Algorithm::Adler32,
-        Algorithm::Crc32,
-        Algorithm::Crc32c,
-        Algorithm::Cksum,
-        Algorithm::Crc64Nvme,
-        Algorithm::Crc64Xz,
-        Algorithm::Crc64Eos,
-        Algorithm::Crc16,
-        Algorithm::Bsd,
-        Algorithm::Sysv,
-        Algorithm::Md5,
-        Algorithm::Sha1,
-        Algorithm::Sha224,
-        Algorithm::Sha256,
-        Algorithm::Sha384,
-        Algorithm::Sha512,
-        Algorithm::Sha3_224,
-        Algorithm::Sha3_256,
-        Algorithm::Sha3_384,
-        Algorithm::Sha3_512,
-        Algorithm::Sm3,
-        Algorithm::Blake2b,
-        Algorithm::Blake3,
-        Algorithm::Xxh32,
-        Algorithm::Xxh64,
-        Algorithm::Xxh3_64,
-        Algorithm::Xxh3_128,
-    ];
-
     const fn entry(self) -> Entry {
         match self {
             Algorithm::Adler32 => entry("adler32", "ADLER32", 4, &["adler", "adler-32"]),

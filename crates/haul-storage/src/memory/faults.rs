@@ -4,9 +4,23 @@ use super::errno::error;
 use std::collections::HashMap;
 use std::io;
 
-/// Kind of call to a storage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Call {
+/// Defines [`Call`] and the list of its kinds.
+macro_rules! calls {
+    ($($(#[$text:meta])* $name:ident,)*) => {
+        /// Kind of call to a storage.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Call {
+            $($(#[$text])* $name,)*
+        }
+
+        impl Call {
+            /// All kinds of calls.
+            pub const ALL: [Call; [$(Call::$name),*].len()] = [$(Call::$name),*];
+        }
+    };
+}
+
+calls! {
     /// Start of a list, and each further batch of it.
     List,
     /// Metadata of an entry or of an open inode.
@@ -66,41 +80,6 @@ pub enum Call {
     SetMode,
     /// Setting the times.
     SetTimes,
-}
-
-impl Call {
-    /// All kinds of calls.
-    pub const ALL: [Call; 29] = [
-        Call::List,
-        Call::Stat,
-        Call::Hold,
-        Call::OpenDir,
-        Call::OpenSource,
-        Call::OpenSink,
-        Call::Make,
-        Call::Link,
-        Call::Rename,
-        Call::Remove,
-        Call::SyncNames,
-        Call::SyncDevice,
-        Call::Space,
-        Call::Read,
-        Call::NextData,
-        Call::Write,
-        Call::Clear,
-        Call::SetLen,
-        Call::Reserve,
-        Call::Offload,
-        Call::WriteBack,
-        Call::Flush,
-        Call::Lock,
-        Call::ReadLink,
-        Call::Attribute,
-        Call::SetAttribute,
-        Call::SetOwner,
-        Call::SetMode,
-        Call::SetTimes,
-    ];
 }
 
 /// Calls so far, and those that are to fail.
