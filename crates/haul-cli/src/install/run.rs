@@ -11,7 +11,8 @@ use crate::getopt::context;
 use crate::interrupt::Interrupt;
 use haul_coreutils::cp::{self, Contexts, CopyRules, CopySettings, Operands, Place, Preserve, Print};
 use haul_engine::copy::{CopyObserver, Tally, Verify, Workers, cause, quote};
-use haul_sys::{CWD, FileKind, Follow, Stat, open, process, selinux, stat, transfer};
+use haul_storage::local::source_of;
+use haul_sys::{CWD, FileKind, Follow, Stat, open, process, selinux, stat};
 use std::cell::{Cell, OnceCell};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -344,25 +345,25 @@ impl Job<'_> {
 
 /// Returns the sink, open, if it has the bytes of the source and still is the file `found`.
 fn same_bytes(source: &OsStr, sink: &Sink<'_>, found: &Stat) -> Option<OwnedFd> {
-    let open = |dir, name| open::open_source_at(dir, name, Follow::No, false).ok();
+    let open = |dir: BorrowedFd<'_>, name| open::open_source_at(dir, name, Follow::No, false).ok();
     let (a, b) = (open(CWD, source)?, open(sink.dir(), sink.name)?);
-    if stat::stat_fd(&b).ok()?.identity() != found.identity() {
+    let opened = stat::stat_fd(&b).ok()?;
+    if opened.identity() != found.identity() {
         return None;
     }
-    let mut blocks = [vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]];
-    let mut at = 0;
-    loop {
-        let [block_a, block_b] = &mut blocks;
-        let read = |fd: &OwnedFd, block: &mut Vec<u8>| transfer::read_at(fd.as_fd(), at, block).ok();
-        let (got_a, got_b) = (read(&a, block_a)?, read(&b, block_b)?);
-        if block_a[..got_a] != block_b[..got_b] {
+    let of = |file: &OwnedFd, opened| file.try_clone().ok().map(|file| source_of(file, opened));
+    let (a, b_file) = (of(&a, stat::stat_fd(&a).ok()?)?, of(&b, opened)?);
+    let (mut block_a, mut block_b) = (vec![0; BLOCK_BYTES], vec![0; BLOCK_BYTES]);
+    for at in (0..).step_by(BLOCK_BYTES) {
+        let got = a.read_at(at, &mut block_a).ok()?;
+        if b_file.read_at(at, &mut block_b).ok()? != got || block_a[..got] != block_b[..got] {
             return None;
         }
-        if got_a < BLOCK_BYTES {
-            return Some(b);
+        if got < BLOCK_BYTES {
+            break;
         }
-        at += got_a as u64;
     }
+    Some(b)
 }
 
 fn last_component(path: &OsStr) -> &OsStr {
