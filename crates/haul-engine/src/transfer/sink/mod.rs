@@ -5,6 +5,7 @@ mod comparing;
 mod deleting;
 mod destination;
 mod dirs;
+mod ending;
 mod expected;
 mod incoming;
 mod lane_receiver;

@@ -6,15 +6,13 @@ use super::object_log::{LogEntry, SinkLog};
 use super::partial_file::PartialFile;
 use super::tasks::Compare;
 use super::update::timespec;
-use crate::copy::{has_time, quote};
+use crate::copy::has_time;
 use crate::log::{LogError, ResumeCheck, SAMPLE_OBJECTS_MAX, SAMPLE_ONE_IN};
 use haul_log::objects::ObjectSet;
-use haul_model::{ByteLen, Geometry, Level, Object, ObjectIndex, RelPath, format_size};
+use haul_model::{ByteLen, Geometry, Level, ObjectIndex, RelPath};
 use haul_proto::sink::Verdict;
-use haul_proto::{FileNumber, Outcome, Runs, Update};
+use haul_proto::{Runs, Update};
 use haul_storage::{SourceFile, Stat};
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -221,23 +219,6 @@ impl SinkContext<'_> {
         self.options.update == Update::Always && self.log.as_ref().is_some_and(SinkLog::resumes)
     }
 
-    /// Records that a file has finished without a failure.
-    pub(super) fn arrived(&self, incoming: &IncomingFile, outcome: &Outcome) {
-        if *outcome == Outcome::Same {
-            // A temporary file may have been created for its bytes.
-            incoming.end_incomplete(false);
-        }
-        let Some(log) = self.log_for(incoming) else { return };
-        log.release(&incoming.path);
-        match outcome {
-            Outcome::Done(_) => log.complete(incoming.last().as_deref()),
-            Outcome::Same if self.counts_as_received() => {
-                self.session.reused_bytes.fetch_add(incoming.facts.size(), Ordering::Relaxed);
-            }
-            _ => {}
-        }
-    }
-
     /// Counts objects that need not be sent.
     pub(super) fn count_reused(&self, incoming: &IncomingFile, have: &Runs) {
         if !have.is_empty() {
@@ -250,66 +231,12 @@ impl SinkContext<'_> {
         self.session.tally.settled(incoming.count(bytes));
     }
 
-    /// Returns the log, if the file has claimed its path there.
-    fn log_for(&self, incoming: &IncomingFile) -> Option<&SinkLog> {
-        self.log.as_ref().filter(|_| incoming.is_claimed)
-    }
-
-    /// Releases the path of a file that is no longer in progress.
-    pub(super) fn release(&self, incoming: &IncomingFile) {
-        if let Some(log) = self.log_for(incoming) {
-            log.release(&incoming.path);
-        }
-    }
-
-    /// Ends a file that did not arrive. Keeps its data if the next run can resume from it and
-    /// `may_complete_later` is true.
-    pub(super) fn end_incomplete(&self, incoming: &IncomingFile, may_complete_later: bool) {
-        let Some(log) = self.log_for(incoming) else { return incoming.end_incomplete(false) };
-        let last = incoming.last();
-        let may_be_kept = last.as_ref().is_none_or(|partial_file| partial_file.may_be_kept());
-        let keeps = may_complete_later && incoming.was_kept() && may_be_kept && log.try_keep_partial();
-        if keeps {
-            self.kept_bytes.fetch_add(incoming.kept_bytes(), Ordering::Relaxed);
-        }
-        if !keeps {
-            log.forget(last.as_deref());
-        } else if incoming.may_complete_later()
-            && !incoming.lacks_space()
-            && let Some(kept) = last
-            && let Some(name) = &kept.temporary
-        {
-            let blocks = kept.file.stat().map_or(0, |now| now.blocks);
-            self.session.report.note(&format!(
-                "{}: incomplete; run the same command again to complete it, or remove its partial data ({} in {})",
-                quote(OsStr::from_bytes(incoming.path.as_bytes())),
-                format_size(blocks.saturating_mul(512)),
-                name
-            ));
-        }
-        incoming.end_incomplete(keeps);
-        if !keeps {
-            log.release(&incoming.path);
-        }
-    }
-
     /// Removes the temporary files that earlier runs left in a directory, after the source has
     /// offered all files in it, or does not have it.
     pub(super) fn sweep_leftovers(&self, path: &RelPath) {
         let Some(log) = self.log.as_ref().filter(|log| log.has_earlier_run()) else { return };
         // Ignore an error: the temporary names are unique, so they conflict with no other file.
         let _ = self.destination.dirs.open(path.as_bytes()).and_then(|dir| log.sweep(&*dir, path.as_bytes()));
-    }
-
-    /// Handles an object that was received and verified.
-    pub(super) fn object_verified(&self, file: FileNumber, attempt: u16, object: Object) {
-        let Some(incoming) = self.incoming(file) else { return };
-        self.session.tally.settled(incoming.count(object.range.len()));
-        let is_logged = |log: &&SinkLog| !self.options.in_place && log.resumes_within_files();
-        let Some(log) = self.log_for(&incoming).filter(is_logged) else { return };
-        if let Some(partial_file) = incoming.open_attempt(attempt) {
-            log.object_verified(file, attempt, object, incoming, partial_file);
-        }
     }
 }
 

@@ -1,12 +1,12 @@
 //! Background tasks of the sink: work that would stall a lane.
 //!
-//! Invariant: a task never waits for another task. Each class of task that can wait has its own
-//! queue and worker:
+//! Invariant: a task waits for no task of its own class, and [`Settle`] for no task at all. Each
+//! class of task that can wait has its own queue and worker:
 //!
 //! | class | does | waits for |
 //! |---|---|---|
 //! | [`Settle`] | syncs objects, reads them back, brings files to their ends | storage |
-//! | [`Compare`] | hashes existing files | the source, which states its digests; storage |
+//! | [`Compare`] | hashes existing files | the source, storage, and room for [`Settle`] |
 //! | [`Sweeping`] | lists directories of the sink, deletes names | storage; not the source, whose answers are tasks |
 //!
 //! The queues are bounded: [`SETTLE_QUEUE_MAX`] makes lanes and comparisons wait before they bring
