@@ -90,7 +90,7 @@ impl Finish for CopiedFile<'_> {
     /// therefore a finished one.
     fn complete(&self, file: &FileJob<'_>, moved: Result<Moved, CopyError>) {
         let job = self.job;
-        match moved.and_then(|moved| self.settle(file, moved)) {
+        match moved.and_then(|moved| self.finish_metadata(file, moved)) {
             Ok(moved) => self.finished(file, moved),
             Err(error) => self.give_up(file, &error),
         }
@@ -112,7 +112,7 @@ impl CopiedFile<'_> {
     }
 
     /// Checks the source, and brings the sink to its final state.
-    fn settle(&self, file: &FileJob<'_>, moved: Moved) -> Result<Moved, CopyError> {
+    fn finish_metadata(&self, file: &FileJob<'_>, moved: Moved) -> Result<Moved, CopyError> {
         let job = self.job;
         let context = &job.context;
         check_source(context, file, &moved)?;

@@ -7,9 +7,9 @@ use super::blocks::Blocks;
 use super::details::Holes;
 use super::digesting::DataObserver;
 use super::error::CopyError;
+use super::open_copy::OpenCopy;
 use super::report::Tally;
 use super::reread::{CHECK_DIGEST, Method};
-use super::run::Run;
 use haul_digest::Hasher;
 use haul_model::{ByteRange, Object};
 use haul_storage::SourceFile;
@@ -18,7 +18,7 @@ use std::ops::Range;
 /// Number of zeros, in bytes, that are hashed between two checks for a stop.
 const ZEROS_AT_ONCE: u64 = 16 << 20;
 
-impl Run<'_> {
+impl OpenCopy<'_> {
     /// Returns the number after the last of the consecutive objects, from `object` on, that are
     /// completely in one hole of the source. Returns `None` if `object` has data, or if each object
     /// needs work of its own, for a digest (`is_hashed`) or for the log.

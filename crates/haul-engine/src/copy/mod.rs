@@ -1,7 +1,7 @@
 //! Data path of a copy: the bytes of one file after the other, from a source to a sink.
 //!
 //! The caller finds the files and opens both ends ([`FileJob`]). A [`Worker`] reads, digests and
-//! delivers the objects of a file ([`pipeline`], [`deliver`]), and brings them to the requested
+//! delivers the objects of a file ([`worker`], [`deliver`]), and brings them to the requested
 //! level. The caller decides what happens at the end of a file ([`Finish`]).
 
 mod age;
@@ -16,17 +16,17 @@ mod error;
 mod file;
 mod holes;
 mod object;
+mod open_copy;
 mod overlap;
-mod pipeline;
 mod quote;
 mod receipt;
 mod report;
 mod reread;
 mod resume;
-mod run;
 mod settings;
 mod shared_file;
 mod steady;
+mod worker;
 
 pub use age::{has_time, is_as_new, is_not_before, is_same_time, unfinished};
 pub(crate) use blocks::BLOCK_BYTES;
@@ -36,7 +36,6 @@ pub use details::{ChosenMethod, CopyDetails, Holes};
 pub use digesting::FileHash;
 pub use error::{CopyError, Refusal, cause};
 pub use file::{CopySink, CopySource, FileEnds, FileJob, Finish, Moved, Part, SinkState};
-pub use pipeline::{Helpers, Worker};
 pub use quote::{Quoted, quote, quote_for_shell, quote_if_needed, quote_word};
 pub use receipt::{Receipt, ReceiptSums};
 pub use report::{CopyObserver, FileFigures, HashLine, JobObserver, Question, Tally};
@@ -45,3 +44,4 @@ pub use resume::{Earlier, JobLog, LogOrder, Logged};
 pub use settings::{HashForm, Moving, Reflink, SparseRule, Verify, Workers};
 pub use shared_file::SharedFile;
 pub use steady::check as check_source;
+pub use worker::{Helpers, Worker};

@@ -4,8 +4,8 @@ use super::blocks::Blocks;
 use super::details::Holes;
 use super::digesting::DataObserver;
 use super::error::CopyError;
+use super::open_copy::OpenCopy;
 use super::reread::{CHECK_DIGEST, Method};
-use super::run::Run;
 use haul_digest::{Digest, Hasher};
 use haul_model::{ByteLen, ByteRange, Object};
 use haul_storage::Advice;
@@ -20,12 +20,12 @@ pub(crate) struct Written {
     pub(crate) to_prove: Option<Digest>,
 }
 
-impl Run<'_> {
+impl OpenCopy<'_> {
     /// Copies an object to the sink, unless it already exists there. An object that must still be
     /// verified is logged after its verification.
     ///
     /// # Errors
-    /// Returns the errors of [`Run::copy_range`]. Also returns an error if a log entry is false, or
+    /// Returns the errors of [`OpenCopy::copy_range`]. Also returns an error if a log entry is false, or
     /// if the object cannot be synced.
     pub(crate) fn copy_object(
         &self,

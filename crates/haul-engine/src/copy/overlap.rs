@@ -8,9 +8,9 @@
 use super::blocks::block_bytes;
 use super::digesting::InOrder;
 use super::error::CopyError;
+use super::open_copy::OpenCopy;
 use super::report::Tally;
 use super::reread::Method;
-use super::run::Run;
 use super::settings::Moving;
 use haul_model::{ByteOffset, ByteRange};
 use haul_sys::buffer::AlignedBuffer;
@@ -29,13 +29,13 @@ pub(crate) fn is_wanted(moving: &Moving, method: Method, is_one_idle: bool) -> b
 /// can be started. Returns the number of bytes copied and the digest.
 ///
 /// # Errors
-/// See [`Run::copy_object`].
-pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
-    let bytes = block_bytes(run.context.moving);
+/// See [`OpenCopy::copy_object`].
+pub(crate) fn move_in_order(open: &OpenCopy<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
+    let bytes = block_bytes(open.context.moving);
     let (filled_tx, filled) = crossbeam_channel::bounded::<(AlignedBuffer, usize)>(BLOCKS_BETWEEN);
     let (empty_tx, empty) = crossbeam_channel::bounded::<AlignedBuffer>(BLOCKS_BETWEEN);
     for _ in 0..BLOCKS_BETWEEN {
-        let block = AlignedBuffer::new(bytes).map_err(|source| run.read_failed(0, source))?;
+        let block = AlignedBuffer::new(bytes).map_err(|source| open.read_failed(0, source))?;
         // The channel has capacity for exactly these blocks.
         let _ = empty_tx.send(block);
     }
@@ -52,27 +52,27 @@ pub(crate) fn move_in_order(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, 
         };
         let hashing = std::thread::Builder::new().spawn_scoped(scope, hash).ok()?;
         // Each thread ends only together with the other, so a block always comes back.
-        let moved = move_blocks(run, || empty.recv().ok(), |block, got| _ = filled_tx.send((block, got)));
+        let moved = move_blocks(open, || empty.recv().ok(), |block, got| _ = filled_tx.send((block, got)));
         drop((filled_tx, empty));
         hashing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         Some(moved)
     });
     match moved {
         Some(moved) => moved.map(|at| (at, digest)),
-        None => move_alone(run, digest),
+        None => move_alone(open, digest),
     }
 }
 
 /// Copies a complete file in order and hashes each block before it reads the next one.
-fn move_alone(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
+fn move_alone(open: &OpenCopy<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
     let block =
-        AlignedBuffer::new(block_bytes(run.context.moving)).map_err(|source| run.read_failed(0, source))?;
+        AlignedBuffer::new(block_bytes(open.context.moving)).map_err(|source| open.read_failed(0, source))?;
     let free = Cell::new(Some(block));
     let hash = |block: AlignedBuffer, got: usize| {
         digest.update(&block[..got]);
         free.set(Some(block));
     };
-    let bytes = move_blocks(run, || free.take(), hash)?;
+    let bytes = move_blocks(open, || free.take(), hash)?;
     Ok((bytes, digest))
 }
 
@@ -80,21 +80,21 @@ fn move_alone(run: &Run<'_>, mut digest: InOrder) -> Result<(u64, InOrder), Copy
 /// length, as in sysfs. Each block comes from `empty` and goes to `filled` with its number of
 /// bytes. Returns the number of bytes copied.
 fn move_blocks(
-    run: &Run<'_>,
+    open: &OpenCopy<'_>,
     empty: impl Fn() -> Option<AlignedBuffer>,
     mut filled: impl FnMut(AlignedBuffer, usize),
 ) -> Result<u64, CopyError> {
-    let len = run.plan.geometry().len();
+    let len = open.plan.geometry().len();
     let mut at = 0;
     while at < len {
         let Some(mut block) = empty() else { break };
-        if run.context.is_stopping() {
-            return Err(run.file.interrupted());
+        if open.context.is_stopping() {
+            return Err(open.file.interrupted());
         }
         let step = ByteRange::between(at, len.min(at + block.len() as u64));
-        let got = run.read_source_step(step, &mut block)?;
-        run.delivery.put(run.file, run.plan.in_sink(ByteOffset(at)), &block[..got])?;
-        Tally::add(&run.context.observer.tally.bytes_done, got as u64);
+        let got = open.read_source_step(step, &mut block)?;
+        open.delivery.put(open.file, open.plan.in_sink(ByteOffset(at)), &block[..got])?;
+        Tally::add(&open.context.observer.tally.bytes_done, got as u64);
         filled(block, got);
         at += got as u64;
         if (got as u64) < step.len() {

@@ -5,8 +5,8 @@ use super::CHECK_DIGEST;
 use super::queue::{Check, CheckSelection, PendingReread, Step};
 use crate::copy::blocks::Blocks;
 use crate::copy::error::CopyError;
+use crate::copy::open_copy::OpenCopy;
 use crate::copy::report::Tally;
-use crate::copy::run::Run;
 use crate::copy::shared_file::SharedFile;
 use haul_digest::{Digest, Hasher};
 use haul_model::{ByteOffset, ByteRange};
@@ -18,9 +18,9 @@ use haul_storage::{Advice, DropRetries, ReadBack, SyncWhat};
 /// unlikely to store another write correctly.
 const REWRITES_MAX: u32 = 3;
 
-impl Run<'_> {
+impl OpenCopy<'_> {
     /// Starts write-back of a written object and queues its verification.
-    pub(crate) fn written(&self, range: ByteRange, digest: Digest) {
+    pub(crate) fn queue_reread(&self, range: ByteRange, digest: Digest) {
         if let Some(sink) = self.file.sink.file().ok().filter(|_| !range.is_empty()) {
             sink.start_writeback(self.sink_range(range));
             self.delivery.verification.add(Check { range, digest });
@@ -30,7 +30,7 @@ impl Run<'_> {
     /// Verifies the due objects of a file that only this worker copies.
     ///
     /// # Errors
-    /// See [`Run::step`].
+    /// See [`OpenCopy::step`].
     pub(crate) fn prove(&self, blocks: &mut Blocks, selection: CheckSelection) -> Result<(), CopyError> {
         while let Some(step) = self.delivery.verification.next(selection) {
             self.step(blocks, step)?;
@@ -182,7 +182,7 @@ impl Run<'_> {
 /// that have finished.
 #[must_use]
 pub(crate) fn prove_objects(
-    run: &Run<'_>,
+    open: &OpenCopy<'_>,
     blocks: &mut Blocks,
     shared: &SharedFile<'_>,
     selection: CheckSelection,
@@ -190,7 +190,7 @@ pub(crate) fn prove_objects(
     let mut finished = 0;
     while let Some(step) = shared.delivery.verification.next(selection) {
         let is_finished = shared.is_broken()
-            || run.step(blocks, step).unwrap_or_else(|error| {
+            || open.step(blocks, step).unwrap_or_else(|error| {
                 shared.record_failure(error);
                 true
             });

@@ -7,7 +7,7 @@ use crate::copy::context::CopyContext;
 use crate::copy::deliver::Delivery;
 use crate::copy::error::CopyError;
 use crate::copy::file::{FileJob, Moved};
-use crate::copy::run::Run;
+use crate::copy::open_copy::OpenCopy;
 use haul_plan::Plan;
 
 /// Maximum total size, in bytes, of the waiting small files, in addition to the limit on their
@@ -28,8 +28,8 @@ struct UnverifiedFile<'j> {
 }
 
 impl UnverifiedFile<'_> {
-    fn run<'a>(&'a self, context: &'a CopyContext<'a>) -> Run<'a> {
-        Run { context, file: &self.file, plan: &self.plan, delivery: &self.delivery }
+    fn open<'a>(&'a self, context: &'a CopyContext<'a>) -> OpenCopy<'a> {
+        OpenCopy { context, file: &self.file, plan: &self.plan, delivery: &self.delivery }
     }
 
     /// Ends the file with the result of its verification.
@@ -70,8 +70,8 @@ impl<'j> HeldFiles<'j> {
             }
             return;
         }
-        let run = unverified.run(context);
-        let proved = run.sync().and_then(|()| run.prove(blocks, CheckSelection::All));
+        let open = unverified.open(context);
+        let proved = open.sync().and_then(|()| open.prove(blocks, CheckSelection::All));
         unverified.end(proved);
     }
 
@@ -83,10 +83,10 @@ impl<'j> HeldFiles<'j> {
         let begun: Vec<Result<(), CopyError>> = files
             .iter()
             .zip(synced)
-            .map(|(held, synced)| synced.and_then(|()| held.run(context).ask_all()))
+            .map(|(held, synced)| synced.and_then(|()| held.open(context).ask_all()))
             .collect();
         for (held, begun) in files.into_iter().zip(begun) {
-            let proved = begun.and_then(|()| held.run(context).prove(blocks, CheckSelection::All));
+            let proved = begun.and_then(|()| held.open(context).prove(blocks, CheckSelection::All));
             held.end(proved);
         }
     }
@@ -106,5 +106,5 @@ fn sync_all(context: &CopyContext<'_>, held: &[UnverifiedFile<'_>]) -> Vec<Resul
     {
         return held.iter().map(|_| Ok(())).collect();
     }
-    held.iter().map(|held| held.run(context).sync()).collect()
+    held.iter().map(|held| held.open(context).sync()).collect()
 }

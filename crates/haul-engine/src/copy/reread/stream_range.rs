@@ -1,7 +1,7 @@
 //! Streams, whose objects are unknown until they are read.
 
 use super::{CHECK_DIGEST, Method};
-use crate::copy::run::Run;
+use crate::copy::open_copy::OpenCopy;
 use haul_digest::Hasher;
 use haul_model::ByteRange;
 
@@ -27,10 +27,10 @@ impl StreamRange {
     }
 
     /// Ends the range at offset `end` of the copied bytes, and starts the next.
-    pub(crate) fn close(&mut self, run: &Run<'_>, end: u64) {
+    pub(crate) fn close(&mut self, open: &OpenCopy<'_>, end: u64) {
         if let Some(hasher) = &mut self.hasher {
             let full = std::mem::replace(hasher, Hasher::new(CHECK_DIGEST));
-            run.written(ByteRange::between(end - self.bytes, end), full.finish());
+            open.queue_reread(ByteRange::between(end - self.bytes, end), full.finish());
             self.bytes = 0;
         }
     }

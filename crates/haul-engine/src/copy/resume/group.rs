@@ -94,7 +94,7 @@ impl JobLog {
     ///
     /// # Errors
     /// With `--sync=object`, returns an error if the object cannot be synced.
-    pub(crate) fn written(
+    pub(crate) fn add_object(
         &self,
         observer: &JobObserver<'_>,
         file: &Arc<Logged>,

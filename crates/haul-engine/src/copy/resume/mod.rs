@@ -21,8 +21,8 @@ mod file;
 mod group;
 mod kept;
 mod logged;
+mod object;
 mod sample;
-mod there;
 mod writeback;
 
 pub(crate) use file::ObjectAction;

@@ -132,10 +132,10 @@ fn new_object(work: &Work) -> Option<(&NewFile, Object)> {
 
 /// Reads an object of a file without holes.
 fn fill(context: &SourceContext<'_>, number: FileNumber, object: Object, place: &mut [u8]) -> Option<()> {
-    let source_file =
-        context.source_file(number).filter(|source_file| !source_file.item.facts.is_sparse())?;
-    let file = source_file.open().ok()?;
-    source_file.read_ahead(&file, object);
+    let offered_file =
+        context.offered_file(number).filter(|offered_file| !offered_file.item.facts.is_sparse())?;
+    let file = offered_file.open().ok()?;
+    offered_file.read_ahead(&file, object);
     let bytes = &mut place[..object.range.len() as usize];
     let got = file.read_at(object.range.start.0, bytes).ok()?;
     (got == bytes.len()).then_some(())

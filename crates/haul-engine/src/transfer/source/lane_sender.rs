@@ -4,7 +4,7 @@
 use super::SourceContext;
 use super::ahead::ReadAhead;
 use super::facts::moment;
-use super::source_file::{HoleSearch, OpenFile, SourceFile};
+use super::offered_file::{HoleSearch, OfferedFile, OpenFile};
 use crate::copy::BLOCK_BYTES;
 use crate::pipeline::{BlockFault, read_blocks};
 use crate::transfer::file_hasher::FileHasher;
@@ -156,16 +156,16 @@ impl<'a> LaneSender<'a> {
         let (context, number) = (self.context, facts.number);
         if !facts.is_regular() {
             if context.session.receipt.is_some()
-                && let Some(source_file) = context.source_file(number)
+                && let Some(offered_file) = context.offered_file(number)
             {
-                source_file.set_sent_kind(facts, |size| context.hash_plan.root(size));
+                offered_file.set_sent_kind(facts, |size| context.hash_plan.root(size));
             }
             self.outbox.push(&Message::NewFile(Box::new(NewFile::clone(facts))))?;
             let close = Close::Read { size: 0, mtime: facts.mtime, root: None };
             self.pending_events.push(Event::WholeSent { lane: self.lane, file: number, close });
             return Ok(());
         }
-        let (source_file, file) = match context.open(facts) {
+        let (offered_file, file) = match context.open(facts) {
             Ok(opened) => opened,
             Err(reason) => {
                 context.handle(Event::WholeFailed { lane: self.lane, file: number, reason });
@@ -174,14 +174,14 @@ impl<'a> LaneSender<'a> {
         };
         self.outbox.push(&Message::NewFile(Box::new(NewFile::clone(facts))))?;
         let went = match object {
-            Some(object) => self.send_object(&source_file, &file, facts, 0, object, None)?,
+            Some(object) => self.send_object(&offered_file, &file, facts, 0, object, None)?,
             None => SendResult::Whole,
         };
         let close = match went {
-            SendResult::Whole => self.final_check(&source_file, &file)?,
+            SendResult::Whole => self.final_check(&offered_file, &file)?,
             SendResult::Abandoned(reason) => Close::Failed(reason),
         };
-        source_file.close();
+        offered_file.close();
         let message = FileClose { number, attempt: 0, close: close.clone() };
         let has_failed = matches!(close, Close::Failed(_));
         self.pending_events.push(Event::WholeSent { lane: self.lane, file: number, close });
@@ -204,7 +204,7 @@ impl<'a> LaneSender<'a> {
         let failed = |reason| {
             context.handle(Event::ObjectFailed { lane, file: number, attempt, object: object.index, reason });
         };
-        let (source_file, file) = match context.open(facts) {
+        let (offered_file, file) = match context.open(facts) {
             Ok(opened) => opened,
             Err(reason) => {
                 failed(reason);
@@ -212,12 +212,12 @@ impl<'a> LaneSender<'a> {
             }
         };
         let storage = &context.session.spent.storage;
-        if again && let Err(reason) = storage.time(|| file.is_unchanged(&source_file.version())) {
+        if again && let Err(reason) = storage.time(|| file.is_unchanged(&offered_file.version())) {
             failed(reason);
             return Ok(());
         }
-        source_file.read_ahead(&file, object);
-        match self.send_object(&source_file, &file, facts, attempt, object, buffered)? {
+        offered_file.read_ahead(&file, object);
+        match self.send_object(&offered_file, &file, facts, attempt, object, buffered)? {
             SendResult::Whole => {
                 self.pending_events.push(Event::ObjectSent {
                     lane,
@@ -235,7 +235,7 @@ impl<'a> LaneSender<'a> {
     /// `buffered`, nothing is read.
     fn send_object(
         &mut self,
-        source_file: &SourceFile,
+        offered_file: &OfferedFile,
         file: &OpenFile,
         facts: &NewFile,
         attempt: u16,
@@ -244,14 +244,14 @@ impl<'a> LaneSender<'a> {
     ) -> Result<SendResult, LaneError> {
         let hash_plan = &self.context.hash_plan;
         let mut hash = {
-            let mut root = source_file.root.lock();
+            let mut root = offered_file.root.lock();
             root.set_attempt(attempt);
             root.begin(attempt, object)
         };
         if let Some((_, digest)) = buffered {
             hash = hash_plan.with_known(hash, digest);
         }
-        let search = *source_file.holes.get_or_init(|| match &source_file.item.facts {
+        let search = *offered_file.holes.get_or_init(|| match &offered_file.item.facts {
             facts if !facts.is_sparse() => HoleSearch::No,
             facts => match file {
                 OpenFile::Stored(file) if hash_plan.may_skip_holes(&**file, facts) => HoleSearch::Seek,
@@ -277,7 +277,7 @@ impl<'a> LaneSender<'a> {
             }
             rest.start = piece.end;
         }
-        let stated = self.stated(source_file, attempt, object, hash, failed.is_some());
+        let stated = self.stated(offered_file, attempt, object, hash, failed.is_some());
         // If no block of an object was sent, the sink does not know the object and needs no end.
         if failed.as_ref().is_none_or(|(_, sent_to)| *sent_to > object.range.start.0) {
             let end = BlockDigest { number: facts.number, attempt, object: object.index, stated };
@@ -401,7 +401,7 @@ impl<'a> LaneSender<'a> {
 
     fn stated(
         &self,
-        source_file: &SourceFile,
+        offered_file: &OfferedFile,
         attempt: u16,
         object: Object,
         hash: ObjectDigest,
@@ -413,7 +413,7 @@ impl<'a> LaneSender<'a> {
         let begin = Instant::now();
         let sums = hash.finish();
         let digest = self.context.hash_plan.object_digest(&sums);
-        source_file.root.lock().add(attempt, object, sums);
+        offered_file.root.lock().add(attempt, object, sums);
         self.context.session.spent.hashing.add(begin.elapsed());
         match digest {
             Some(digest) => Stated::Digest(digest),
@@ -441,22 +441,22 @@ impl<'a> LaneSender<'a> {
                 alive = outbox.push(&Message::KeepAlive).and_then(|()| outbox.flush());
             }
         };
-        let digests = context.open(facts).and_then(|(source_file, file)| match objects {
+        let digests = context.open(facts).and_then(|(offered_file, file)| match objects {
             None => {
                 let mut waybill = context.hash_plan.whole_for_waybill();
                 let digest = file_hasher.keyed(&file, ByteRange::between(0, facts.size()), |bytes| {
                     waybill.iter_mut().for_each(|hasher| hasher.update(bytes));
                     tick();
                 })?;
-                *source_file.same.lock() = waybill.map(Hasher::finish);
+                *offered_file.same.lock() = waybill.map(Hasher::finish);
                 // Thousands of files may wait for the sink.
-                source_file.close();
+                offered_file.close();
                 Ok(vec![digest])
             }
             Some(objects) => {
                 let hash = |object: Object| {
                     let digest = file_hasher.keyed(&file, object.range, |_| tick())?;
-                    source_file.root.lock().tell(object.index, &digest);
+                    offered_file.root.lock().tell(object.index, &digest);
                     Ok(digest)
                 };
                 objects.into_iter().map(hash).collect()
@@ -469,7 +469,7 @@ impl<'a> LaneSender<'a> {
     fn close(&mut self, facts: &Arc<NewFile>, attempt: u16, root: Option<Digest>) -> Result<(), LaneError> {
         let (context, number) = (self.context, facts.number);
         let close = match context.open(facts) {
-            Ok((source_file, file)) => match (self.final_check(&source_file, &file)?, root) {
+            Ok((offered_file, file)) => match (self.final_check(&offered_file, &file)?, root) {
                 (Close::Read { size, mtime, .. }, Some(root)) => {
                     Close::Read { size, mtime, root: Some(root) }
                 }
@@ -484,7 +484,7 @@ impl<'a> LaneSender<'a> {
     /// Checks the file for the last time, after all data that counts for its digests was hashed.
     /// With holes, or if the file is read again, this can take long. Keep-alive messages are sent
     /// meanwhile.
-    fn final_check(&mut self, source_file: &SourceFile, file: &OpenFile) -> Result<Close, LaneError> {
+    fn final_check(&mut self, offered_file: &OfferedFile, file: &OpenFile) -> Result<Close, LaneError> {
         let mut last_keep_alive = Instant::now();
         let mut alive = || {
             if last_keep_alive.elapsed() < KEEP_ALIVE_INTERVAL {
@@ -494,15 +494,15 @@ impl<'a> LaneSender<'a> {
             self.outbox.push(&Message::KeepAlive)?;
             self.outbox.flush()
         };
-        let completed = self.context.complete(source_file, file, &mut self.file_hasher, &mut alive)?;
+        let completed = self.context.complete(offered_file, file, &mut self.file_hasher, &mut alive)?;
         let now = match completed {
-            Ok(()) => self.context.unchanged(source_file, file, &mut self.file_hasher, alive)?,
+            Ok(()) => self.context.unchanged(offered_file, file, &mut self.file_hasher, alive)?,
             Err(reason) => Err(reason),
         };
         Ok(match now {
             Ok(()) => {
-                let Stat { size, mtime, .. } = source_file.item.facts;
-                with_root(Close::Read { size, mtime: moment(mtime), root: None }, source_file)
+                let Stat { size, mtime, .. } = offered_file.item.facts;
+                with_root(Close::Read { size, mtime: moment(mtime), root: None }, offered_file)
             }
             Err(reason) => Close::Failed(reason),
         })
@@ -546,10 +546,10 @@ fn next_piece(file: &OpenFile, rest: ByteRange, has_holes: bool) -> (ByteRange, 
 }
 
 /// Adds the digest of the whole file, if it was computed while sending.
-fn with_root(close: Close, source_file: &SourceFile) -> Close {
+fn with_root(close: Close, offered_file: &OfferedFile) -> Close {
     match close {
         Close::Read { size, mtime, root: None } => {
-            let root = source_file.root.lock();
+            let root = offered_file.root.lock();
             Close::Read { size, mtime, root: root.finish(size) }
         }
         other => other,
@@ -560,13 +560,13 @@ impl SourceContext<'_> {
     /// Opens an announced file.
     ///
     /// # Errors
-    /// Same as [`SourceFile::open`]. Returns [`Why::Stopped`] if the machine has dropped the file
+    /// Same as [`OfferedFile::open`]. Returns [`Why::Stopped`] if the machine has dropped the file
     /// meanwhile; events about it are then ignored.
-    pub(super) fn open(&self, facts: &NewFile) -> Result<(Arc<SourceFile>, OpenFile), Reason> {
-        let source_file = self.source_file(facts.number).ok_or(Reason::from(Why::Stopped))?;
-        let more = source_file.set_sent_kind(facts, |size| self.hash_plan.root(size));
+    pub(super) fn open(&self, facts: &NewFile) -> Result<(Arc<OfferedFile>, OpenFile), Reason> {
+        let offered_file = self.offered_file(facts.number).ok_or(Reason::from(Why::Stopped))?;
+        let more = offered_file.set_sent_kind(facts, |size| self.hash_plan.root(size));
         self.session.tally.grew(more);
-        let file = self.session.spent.storage.time(|| source_file.open())?;
-        Ok((source_file, file))
+        let file = self.session.spent.storage.time(|| offered_file.open())?;
+        Ok((offered_file, file))
     }
 }

@@ -6,7 +6,7 @@ mod facts;
 mod fates;
 mod filter;
 mod lane_sender;
-mod source_file;
+mod offered_file;
 mod tree;
 mod walk;
 
@@ -33,8 +33,8 @@ use haul_proto::{
     FileKind, FileNumber, JobOptions, LaneId, Outcome as Ended, Reason, Role, Source, Update, Why,
 };
 use lane_sender::LaneSender;
+use offered_file::{OfferedFile, OpenFile};
 use parking_lot::{Mutex, MutexGuard};
-use source_file::{OpenFile, SourceFile};
 use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -52,7 +52,7 @@ const RECEIVE_BATCH_MAX: usize = 128;
 /// State that all threads of the source share.
 pub(super) struct SourceContext<'a> {
     session: Session<'a, Source>,
-    files: Mutex<HashMap<FileNumber, Arc<SourceFile>>>,
+    files: Mutex<HashMap<FileNumber, Arc<OfferedFile>>>,
     directories: Mutex<Directories>,
     options: JobOptions,
     hash_plan: HashPlan,
@@ -171,13 +171,13 @@ impl SourceContext<'_> {
     fn execute(&self, command: Command) {
         match command {
             Command::Synced { file, level, objects } => {
-                if let Some(source_file) = self.source_file(file) {
-                    let mut counted = source_file.counted.lock();
+                if let Some(offered_file) = self.offered_file(file) {
+                    let mut counted = offered_file.counted.lock();
                     // An object is counted when it reaches its first level.
                     if *counted.1.get_or_insert(level) == level {
                         let bytes = self
-                            .bytes_of(&source_file, &objects)
-                            .min(source_file.item.facts.size - counted.0);
+                            .bytes_of(&offered_file, &objects)
+                            .min(offered_file.item.facts.size - counted.0);
                         counted.0 += bytes;
                         self.session.tally.settled(bytes);
                     }
@@ -185,8 +185,8 @@ impl SourceContext<'_> {
             }
             Command::AlreadyPresent { file, objects } => self.count_present(file, &objects),
             Command::Same { file, objects } => {
-                if let Some(source_file) = self.source_file(file) {
-                    self.count_reused(self.bytes_of(&source_file, &objects));
+                if let Some(offered_file) = self.offered_file(file) {
+                    self.count_reused(self.bytes_of(&offered_file, &objects));
                 }
             }
             Command::FileDone { file, outcome, here } => self.file_done(file, &outcome, here),
@@ -205,11 +205,11 @@ impl SourceContext<'_> {
 
     /// Counts objects that an earlier run transferred and that need not be sent.
     fn count_present(&self, file: FileNumber, objects: &haul_proto::Runs) {
-        let Some(source_file) = self.source_file(file) else { return };
-        let mut counted = source_file.counted.lock();
+        let Some(offered_file) = self.offered_file(file) else { return };
+        let mut counted = offered_file.counted.lock();
         // Objects reported after a lane was lost were transferred by this run.
         if *counted == (0, None) {
-            counted.0 = self.bytes_of(&source_file, objects);
+            counted.0 = self.bytes_of(&offered_file, objects);
             self.session.reused_bytes.fetch_add(counted.0, Ordering::Relaxed);
             self.session.tally.settled(counted.0);
         }
@@ -222,8 +222,8 @@ impl SourceContext<'_> {
         }
     }
 
-    fn bytes_of(&self, source_file: &SourceFile, objects: &haul_proto::Runs) -> u64 {
-        let (object, size) = (self.options.object.bytes(), source_file.item.facts.size);
+    fn bytes_of(&self, offered_file: &OfferedFile, objects: &haul_proto::Runs) -> u64 {
+        let (object, size) = (self.options.object.bytes(), offered_file.item.facts.size);
         objects
             .iter()
             .map(|(start, end)| end.saturating_mul(object).min(size) - start.saturating_mul(object).min(size))
@@ -231,53 +231,53 @@ impl SourceContext<'_> {
     }
 
     fn file_done(&self, number: FileNumber, outcome: &Ended, here: bool) {
-        let source_file = self.files.lock().remove(&number);
-        let Some(source_file) = source_file else { return };
+        let offered_file = self.files.lock().remove(&number);
+        let Some(offered_file) = offered_file else { return };
         match outcome {
             // The reason for the end of the session counts these files.
             Ended::Failed(reason) if !here && reason.why.is_shortage() => {}
             Ended::Failed(reason) => {
                 let path = if here {
-                    source_file.item.shown.as_bytes().to_vec()
+                    offered_file.item.shown.as_bytes().to_vec()
                 } else {
-                    source_file.item.path.clone()
+                    offered_file.item.path.clone()
                 };
                 self.session.report.failed(&Failure { path, here, reason: reason.clone() });
             }
             outcome => {
-                let counted = source_file.counted.lock().0;
-                if source_file.item.facts.kind == haul_storage::FileKind::Regular {
+                let counted = offered_file.counted.lock().0;
+                if offered_file.item.facts.kind == haul_storage::FileKind::Regular {
                     if *outcome == Ended::Same {
-                        self.count_reused(source_file.item.facts.size);
+                        self.count_reused(offered_file.item.facts.size);
                     }
                     self.session
                         .tally
-                        .settled(source_file.found.load(Ordering::Relaxed).saturating_sub(counted));
+                        .settled(offered_file.found.load(Ordering::Relaxed).saturating_sub(counted));
                 }
-                self.record_in_waybill(&source_file, outcome);
-                self.session.report.ended(&source_file.item.path, outcome);
+                self.record_in_waybill(&offered_file, outcome);
+                self.session.report.ended(&offered_file.item.path, outcome);
             }
         }
         self.session.tally.ended();
-        let has_ended = self.directories().entry_ended(source_file.parent);
+        let has_ended = self.directories().entry_ended(offered_file.parent);
         if has_ended {
             self.session.monitor.notify_key(WaitKey::Ends);
         }
     }
 
     /// Writes the waybill entry of a name that arrived.
-    fn record_in_waybill(&self, source_file: &SourceFile, outcome: &Ended) {
+    fn record_in_waybill(&self, offered_file: &OfferedFile, outcome: &Ended) {
         let Some(receipt) = self.session.receipt else { return };
-        let kind = source_file.kind.lock();
+        let kind = offered_file.kind.lock();
         let Some(kind) = &*kind else { return };
-        let (path, stat) = (&source_file.item.path, &source_file.item.facts);
+        let (path, stat) = (&offered_file.item.path, &offered_file.item.facts);
         match (outcome, kind) {
             (Ended::Done(level), FileKind::File { holes, .. }) => {
-                let hash = source_file.root.lock();
+                let hash = offered_file.root.lock();
                 receipt.file(path, stat, holes, *level, &hash, self.session.stop);
             }
             (Ended::Same, FileKind::File { .. }) => {
-                if let Some(digest) = *source_file.same.lock() {
+                if let Some(digest) = *offered_file.same.lock() {
                     receipt.same_digest(path, stat, digest);
                 }
             }
@@ -294,18 +294,18 @@ impl SourceContext<'_> {
     /// file. Calls `alive` periodically meanwhile.
     fn complete<E>(
         &self,
-        source_file: &SourceFile,
+        offered_file: &OfferedFile,
         file: &OpenFile,
         file_hasher: &mut FileHasher<'_>,
         mut alive: impl FnMut() -> Result<(), E>,
     ) -> Result<Result<(), Reason>, E> {
         let mut next = 0;
         loop {
-            let missing = source_file.root.lock().missing(next);
+            let missing = offered_file.root.lock().missing(next);
             let Some(object) = missing else { return Ok(Ok(())) };
-            match file_hasher.late(file, object, source_file.item.facts.size) {
+            match file_hasher.late(file, object, offered_file.item.facts.size) {
                 Ok(passed) => {
-                    source_file.root.lock().add_late(object, passed);
+                    offered_file.root.lock().add_late(object, passed);
                 }
                 Err(reason) => return Ok(Err(reason)),
             }
@@ -319,14 +319,14 @@ impl SourceContext<'_> {
     /// same bytes. Calls `alive` periodically meanwhile.
     fn unchanged<E>(
         &self,
-        source_file: &SourceFile,
+        offered_file: &OfferedFile,
         file: &OpenFile,
         file_hasher: &mut FileHasher<'_>,
         mut alive: impl FnMut() -> Result<(), E>,
     ) -> Result<Result<(), Reason>, E> {
         let OpenFile::Stored(stored) = file else { return Ok(Ok(())) };
         let storage = &self.session.spent.storage;
-        let mut version = source_file.version();
+        let mut version = offered_file.version();
         for round in 0..=REREADS_MAX {
             match storage.time(|| file.is_unchanged(&version)) {
                 // Bytes that are read again after sending are compared by their digest.
@@ -334,8 +334,8 @@ impl SourceContext<'_> {
                 Ok(_) => {}
                 Err(reason) => return Ok(Err(reason)),
             }
-            if round == 0 && !source_file.has_its_name() {
-                let shown = quote(&source_file.item.shown);
+            if round == 0 && !offered_file.has_its_name() {
+                let shown = quote(&offered_file.item.shown);
                 self.session.report.note(&format!(
                     "{shown} was replaced or removed since it was sent: the receiver has the contents of the previous file"
                 ));
@@ -345,7 +345,7 @@ impl SourceContext<'_> {
                 Ok(now) => version.ctime = now.ctime,
                 Err(error) => return Ok(Err(reason("cannot stat", &error))),
             }
-            match self.is_as_sent(source_file, file, file_hasher, &mut alive)? {
+            match self.is_as_sent(offered_file, file, file_hasher, &mut alive)? {
                 Ok(true) => {}
                 Ok(false) => return Ok(Err(Why::Changed.into())),
                 Err(reason) => return Ok(Err(reason)),
@@ -357,13 +357,13 @@ impl SourceContext<'_> {
     /// Reads a file again and compares it with the bytes that were sent.
     fn is_as_sent<E>(
         &self,
-        source_file: &SourceFile,
+        offered_file: &OfferedFile,
         file: &OpenFile,
         file_hasher: &mut FileHasher<'_>,
         mut alive: impl FnMut() -> Result<(), E>,
     ) -> Result<Result<bool, Reason>, E> {
-        let size = source_file.item.facts.size;
-        let root = source_file.root.lock().clone();
+        let size = offered_file.item.facts.size;
+        let root = offered_file.root.lock().clone();
         if root.is_serial() {
             return Ok(file_hasher.whole(file, size).map(|digest| Some(digest) == root.finish(size)));
         }
@@ -411,7 +411,7 @@ impl SourceContext<'_> {
         FileHasher::new(self.hash_plan.clone(), &self.session.spent, &self.session.over)
     }
 
-    fn source_file(&self, number: FileNumber) -> Option<Arc<SourceFile>> {
+    fn offered_file(&self, number: FileNumber) -> Option<Arc<OfferedFile>> {
         self.files.lock().get(&number).map(Arc::clone)
     }
 

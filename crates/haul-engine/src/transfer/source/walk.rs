@@ -3,7 +3,7 @@
 
 use super::SourceContext;
 use super::facts::FileInfoBuilder;
-use super::source_file::{HELD_BYTES_MAX, HeldBytes, SourceFile};
+use super::offered_file::{HELD_BYTES_MAX, HeldBytes, OfferedFile};
 use super::tree::{Earlier, Item, Tree, WalkStep};
 use crate::copy::quote;
 use crate::transfer::monitor::{Reply, WaitKey};
@@ -104,7 +104,7 @@ enum NextStep {
 /// An entry to be offered.
 struct PendingEntry {
     facts: NewFile,
-    source_file: SourceFile,
+    offered_file: OfferedFile,
     /// File of which the entry is an additional name.
     first: Option<FileNumber>,
     /// The [left](haul_proto::source::Source::is_left) file of which the entry is an additional
@@ -413,19 +413,19 @@ impl<'a> Walker<'a> {
         first: Option<FileNumber>,
     ) {
         let (item, held) = item;
-        let source_file = self.source_file(&facts, item, held, parent);
-        self.waiting.push_back(PendingEntry { facts, source_file, first, replaces: None });
+        let offered_file = self.offered_file(&facts, item, held, parent);
+        self.waiting.push_back(PendingEntry { facts, offered_file, first, replaces: None });
     }
 
-    fn source_file(
+    fn offered_file(
         &self,
         facts: &NewFile,
         item: Item,
         held: Option<HeldBytes>,
         parent: Option<u64>,
-    ) -> SourceFile {
+    ) -> OfferedFile {
         let kind = self.context.session.receipt.map(|_| facts.kind.clone());
-        SourceFile::new(item, held, kind, parent, self.context.hash_plan.root(facts.size()))
+        OfferedFile::new(item, held, kind, parent, self.context.hash_plan.root(facts.size()))
     }
 
     /// Offers all queued entries as capacity permits. Returns the number of the last one if the
@@ -443,7 +443,7 @@ impl<'a> Walker<'a> {
                 // Insert the file before any worker can request it.
                 let mut all = context.files.lock();
                 while machine.capacity() > 0
-                    && let Some(PendingEntry { mut facts, source_file, mut first, replaces }) =
+                    && let Some(PendingEntry { mut facts, offered_file, mut first, replaces }) =
                         self.waiting.pop_front()
                 {
                     if let Some(left) = first.filter(|first| machine.is_left(*first)) {
@@ -453,7 +453,7 @@ impl<'a> Walker<'a> {
                                 facts.kind = haul_proto::FileKind::HardLink { first: path.into() };
                             }
                             Err(left) => {
-                                alone = Some((source_file, left));
+                                alone = Some((offered_file, left));
                                 break;
                             }
                         }
@@ -465,27 +465,27 @@ impl<'a> Walker<'a> {
                     match offered {
                         Ok(number) => {
                             path.iter().for_each(|(left, path)| machine.succeed(*left, number, path));
-                            if source_file.item.facts.kind != FileKind::Directory {
-                                source_file.found.store(size, Ordering::Relaxed);
+                            if offered_file.item.facts.kind != FileKind::Directory {
+                                offered_file.found.store(size, Ordering::Relaxed);
                                 context.session.tally.found(size);
                             }
-                            all.insert(number, Arc::new(source_file));
+                            all.insert(number, Arc::new(offered_file));
                         }
-                        Err(flaw) => refused.push((source_file, flaw)),
+                        Err(flaw) => refused.push((offered_file, flaw)),
                     }
                 }
             });
-            if let Some((source_file, left)) = alone {
-                self.separate(source_file, left);
+            if let Some((offered_file, left)) = alone {
+                self.separate(offered_file, left);
             }
-            for (source_file, flaw) in refused {
+            for (offered_file, flaw) in refused {
                 context.session.report.failed(&Failure {
-                    path: source_file.item.shown.into_encoded_bytes(),
+                    path: offered_file.item.shown.into_encoded_bytes(),
                     here: true,
                     reason: Reason::new(Why::TooLarge, &flaw.to_string()),
                 });
                 // This thread checks for ended directories before it waits.
-                let _ = context.directories().entry_ended(source_file.parent);
+                let _ = context.directories().entry_ended(offered_file.parent);
             }
         }
         last
@@ -493,14 +493,14 @@ impl<'a> Walker<'a> {
 
     /// Offers an additional name of the file `left` as a separate file, before all queued entries.
     /// The file `left` failed, or the update rule left it at the sink.
-    fn separate(&mut self, source_file: SourceFile, left: FileNumber) {
-        let SourceFile { mut item, parent, .. } = source_file;
+    fn separate(&mut self, offered_file: OfferedFile, left: FileNumber) {
+        let OfferedFile { mut item, parent, .. } = offered_file;
         match self.file_facts(&mut item, None) {
             Ok((facts, held)) => {
-                let source_file = self.source_file(&facts, item, held, parent);
+                let offered_file = self.offered_file(&facts, item, held, parent);
                 self.waiting.push_front(PendingEntry {
                     facts,
-                    source_file,
+                    offered_file,
                     first: None,
                     replaces: Some(left),
                 });

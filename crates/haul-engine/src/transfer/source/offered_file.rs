@@ -20,7 +20,7 @@ const AHEAD_BYTES: u64 = readahead::BYTES_MAX / 2;
 
 /// State of an announced file.
 #[derive(Debug)]
-pub(super) struct SourceFile {
+pub(super) struct OfferedFile {
     pub(super) item: Item,
     /// Bytes of a file that reports no certain length: they are read before it is announced.
     held: Option<Arc<HeldBytes>>,
@@ -112,7 +112,7 @@ pub(super) enum HoleSearch {
     Read,
 }
 
-impl SourceFile {
+impl OfferedFile {
     /// Creates the state of a file that was not read yet, except for `held`.
     pub(super) fn new(
         item: Item,
@@ -120,8 +120,8 @@ impl SourceFile {
         kind: Option<haul_proto::FileKind>,
         parent: Option<u64>,
         root: RootHash,
-    ) -> SourceFile {
-        SourceFile {
+    ) -> OfferedFile {
+        OfferedFile {
             item,
             held: held.map(Arc::new),
             kind: Mutex::new(kind),
@@ -153,7 +153,7 @@ impl SourceFile {
         facts.size().saturating_sub(self.found.fetch_max(facts.size(), Ordering::Relaxed))
     }
 
-    /// Opens the file. Returns the same file to all callers until [`SourceFile::close`].
+    /// Opens the file. Returns the same file to all callers until [`OfferedFile::close`].
     ///
     /// # Errors
     /// Returns [`Why::Changed`] if the file changed or another file has its name, and otherwise the

@@ -17,7 +17,7 @@ use haul_plan::Plan;
 use haul_storage::{Advice, FileKind, Offload, Offloaded, SourceFile};
 use std::io;
 
-impl ReadAt for Run<'_> {
+impl ReadAt for OpenCopy<'_> {
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
         SourceFile::read_at(self.file.source.file()?, self.plan.in_source(ByteOffset(at)).0, into)
     }
@@ -29,14 +29,14 @@ impl ReadAt for Run<'_> {
 
 /// One file in progress, with the context that copying its bytes needs.
 #[derive(Clone, Copy)]
-pub(crate) struct Run<'a> {
+pub(crate) struct OpenCopy<'a> {
     pub(crate) context: &'a CopyContext<'a>,
     pub(crate) file: &'a FileJob<'a>,
     pub(crate) plan: &'a Plan,
     pub(crate) delivery: &'a Delivery,
 }
 
-impl Run<'_> {
+impl OpenCopy<'_> {
     /// Returns the settings that apply to this file's digests.
     pub(crate) fn moving(&self) -> &Moving {
         self.context.proof.moving(self.context.moving, self.delivery.method)
@@ -144,7 +144,7 @@ impl Run<'_> {
     }
 
     /// Reads a range of the plan that is not longer than `block`. Returns the number of bytes, like
-    /// [`Run::read_source`].
+    /// [`OpenCopy::read_source`].
     ///
     /// # Errors
     /// Returns an error if the source cannot be read, or if it ends early because it changed.

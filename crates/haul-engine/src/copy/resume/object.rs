@@ -4,8 +4,8 @@ use super::ObjectAction;
 use crate::copy::blocks::Blocks;
 use crate::copy::details::Holes;
 use crate::copy::error::CopyError;
+use crate::copy::open_copy::OpenCopy;
 use crate::copy::report::Tally;
-use crate::copy::run::Run;
 use haul_model::{ByteOffset, ByteRange, Object};
 use std::sync::atomic::Ordering;
 
@@ -23,7 +23,7 @@ impl From<CopyError> for Unequal {
     }
 }
 
-impl Run<'_> {
+impl OpenCopy<'_> {
     /// Returns true if an object already exists at the sink, by the log or by a comparison.
     /// Otherwise prepares the sink for the object.
     ///
@@ -93,7 +93,7 @@ impl Run<'_> {
         };
         let object = self.plan.geometry().object_at(range.start).filter(|object| object.range == range);
         object.map_or(Ok(()), |object| {
-            log.written(&self.context.observer, logged, object.index, self.sink_range(range))
+            log.add_object(&self.context.observer, logged, object.index, self.sink_range(range))
         })
     }
 }

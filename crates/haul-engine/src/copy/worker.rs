@@ -8,9 +8,9 @@ use super::details::Holes;
 use super::digesting::{self, DataObserver, InOrder, ObjectHash, SharedDigest};
 use super::error::CopyError;
 use super::file::{CopySink, FileJob, Moved, SinkState};
+use super::open_copy::OpenCopy;
 use super::report::Tally;
 use super::reread::{CheckSelection, HeldFiles, Method, StreamRange, prove_objects};
-use super::run::Run;
 use super::shared_file::SharedFile;
 use super::{ahead, overlap};
 use haul_digest::{KEPT_MAX, Missing};
@@ -55,14 +55,14 @@ impl<'j> Worker<'j> {
             Ok(Prepared::Moved(moved)) => return file.complete(Ok(moved)),
             Err(error) => return file.complete(Err(error)),
         };
-        let run = Run { context: self.context, file: &file, plan: &plan, delivery: &delivery };
+        let open = OpenCopy { context: self.context, file: &file, plan: &plan, delivery: &delivery };
         let moved = match plan.route() {
             Route::Objects if self.context.moving.workers.count() > 1 => {
                 return self.share(helpers, file, plan, delivery);
             }
-            Route::Stream => stream(&run, &mut self.blocks),
+            Route::Stream => stream(&open, &mut self.blocks),
             Route::Whole | Route::InOrder | Route::Objects => {
-                in_order(&run, &mut self.blocks, helpers.is_one_idle())
+                in_order(&open, &mut self.blocks, helpers.is_one_idle())
             }
         };
         match moved {
@@ -128,7 +128,7 @@ impl<'j> Worker<'j> {
     /// Takes objects of a shared file until none is left. The worker that finishes the last one
     /// ends the file.
     pub fn take_objects(&mut self, helpers: &mut dyn Helpers<'j>, shared: &Arc<SharedFile<'j>>) {
-        let run = run_of(self.context, shared);
+        let open = open_copy_of(self.context, shared);
         while let Some(object) = shared.take_object() {
             if object.index.0 + 1 == shared.plan.geometry().count() {
                 helpers.close(shared);
@@ -144,12 +144,12 @@ impl<'j> Worker<'j> {
                 }
                 false => self.move_object(helpers, shared, object),
             };
-            finish(&run, shared, finished);
-            let proved = prove_objects(&run, &mut self.blocks, shared, CheckSelection::Behind);
-            finish(&run, shared, proved);
+            finish(&open, shared, finished);
+            let proved = prove_objects(&open, &mut self.blocks, shared, CheckSelection::Behind);
+            finish(&open, shared, proved);
         }
-        let proved = prove_objects(&run, &mut self.blocks, shared, CheckSelection::All);
-        finish(&run, shared, proved);
+        let proved = prove_objects(&open, &mut self.blocks, shared, CheckSelection::All);
+        finish(&open, shared, proved);
     }
 
     /// Copies one object of a shared file, and skips the rest of a hole that starts with it.
@@ -160,16 +160,16 @@ impl<'j> Worker<'j> {
         shared: &Arc<SharedFile<'j>>,
         object: Object,
     ) -> u64 {
-        let run = run_of(self.context, shared);
+        let open = open_copy_of(self.context, shared);
         ahead::ask(shared, object);
         let mut digest = shared.digest.object(object);
-        match run.end_of_hole(object, digest.watches()) {
-            Ok(None) => u64::from(!copy_shared_object(&run, &mut self.blocks, shared, object, digest)),
+        match open.end_of_hole(object, digest.watches()) {
+            Ok(None) => u64::from(!copy_shared_object(&open, &mut self.blocks, shared, object, digest)),
             Ok(Some(end)) => {
                 let index = object.index.0;
                 let others = take_until(helpers, shared, end);
                 for objects in [index..index + 1, others.clone()] {
-                    match run.skip(&mut self.blocks, objects, &mut digest) {
+                    match open.skip(&mut self.blocks, objects, &mut digest) {
                         Ok(bytes) => _ = shared.moved.fetch_add(bytes, Ordering::Relaxed),
                         Err(error) => shared.record_failure(error),
                     }
@@ -192,8 +192,8 @@ enum Prepared {
     Open(Plan, Delivery),
 }
 
-fn run_of<'a>(context: &'a CopyContext<'a>, shared: &'a SharedFile<'_>) -> Run<'a> {
-    Run { context, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery }
+fn open_copy_of<'a>(context: &'a CopyContext<'a>, shared: &'a SharedFile<'_>) -> OpenCopy<'a> {
+    OpenCopy { context, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery }
 }
 
 /// Takes all objects of a shared file below number `end`.
@@ -208,19 +208,19 @@ fn take_until<'j>(helpers: &mut dyn Helpers<'j>, shared: &Arc<SharedFile<'j>>, e
 /// Copies one object of a shared file. Returns true if the object waits for its verification and is
 /// not finished before.
 fn copy_shared_object(
-    run: &Run<'_>,
+    open: &OpenCopy<'_>,
     blocks: &mut Blocks,
     shared: &SharedFile<'_>,
     object: Object,
     mut digest: ObjectHash,
 ) -> bool {
-    match run.copy_object(blocks, object, &mut digest) {
+    match open.copy_object(blocks, object, &mut digest) {
         Ok(written) if written.bytes < object.range.len() => shared.record_failure(shared.file.changed()),
         Ok(written) => {
             shared.moved.fetch_add(written.bytes, Ordering::Relaxed);
             shared.digest.add(object, digest);
             if let Some(digest) = written.to_prove {
-                run.written(object.range, digest);
+                open.queue_reread(object.range, digest);
                 return true;
             }
         }
@@ -230,21 +230,21 @@ fn copy_shared_object(
 }
 
 /// Records that `count` objects are finished. The last one ends the file.
-fn finish(run: &Run<'_>, shared: &SharedFile<'_>, count: u64) {
+fn finish(open: &OpenCopy<'_>, shared: &SharedFile<'_>, count: u64) {
     if count > 0 && shared.finish(count) {
-        shared.file.complete(all_objects(run, shared));
+        shared.file.complete(all_objects(open, shared));
     }
 }
 
 /// Returns the result of a shared file after its last object has finished.
-fn all_objects(run: &Run<'_>, shared: &SharedFile<'_>) -> Result<Moved, CopyError> {
+fn all_objects(open: &OpenCopy<'_>, shared: &SharedFile<'_>) -> Result<Moved, CopyError> {
     if let Some(error) = shared.failure() {
         return Err(error);
     }
     let len = shared.plan.geometry().len();
     shared.delivery.close_end(&shared.file, &shared.plan, len)?;
     if shared.delivery.method == Method::Device {
-        run.sync()?;
+        open.sync()?;
     }
     let hash = shared.digest.finish(len).map_err(|missing| not_hashed(&shared.file, missing))?;
     Ok(Moved {
@@ -256,33 +256,33 @@ fn all_objects(run: &Run<'_>, shared: &SharedFile<'_>) -> Result<Moved, CopyErro
 }
 
 /// Copies a file in this worker, from its first byte to its last.
-fn in_order(run: &Run<'_>, blocks: &mut Blocks, is_one_idle: bool) -> Result<Moved, CopyError> {
-    let Run { context, file, plan, delivery } = *run;
-    let mut digest = InOrder::new(run.moving());
+fn in_order(open: &OpenCopy<'_>, blocks: &mut Blocks, is_one_idle: bool) -> Result<Moved, CopyError> {
+    let OpenCopy { context, file, plan, delivery } = *open;
+    let mut digest = InOrder::new(open.moving());
     let mut bytes = 0;
     if plan.geometry().count() > 1
         && digest.is_asked_for()
         && delivery.holes != Holes::OfSource
         && overlap::is_wanted(context.moving, delivery.method, is_one_idle)
     {
-        (bytes, digest) = overlap::move_in_order(run, digest)?;
+        (bytes, digest) = overlap::move_in_order(open, digest)?;
     } else {
         let mut next = 0;
         while let Some(object) = plan.geometry().object(ObjectIndex(next)) {
             if context.is_stopping() {
                 return Err(file.interrupted());
             }
-            if let Some(end) = run.end_of_hole(object, digest.watches())? {
-                bytes += run.skip(blocks, next..end, &mut digest)?;
+            if let Some(end) = open.end_of_hole(object, digest.watches())? {
+                bytes += open.skip(blocks, next..end, &mut digest)?;
                 next = end;
                 continue;
             }
             next += 1;
-            let written = run.copy_object(blocks, object, &mut digest)?;
+            let written = open.copy_object(blocks, object, &mut digest)?;
             bytes += written.bytes;
             if let Some(digest) = written.to_prove {
-                run.written(ByteRange::from_len(object.range.start, ByteLen(written.bytes)), digest);
-                run.prove(blocks, CheckSelection::Behind)?;
+                open.queue_reread(ByteRange::from_len(object.range.start, ByteLen(written.bytes)), digest);
+                open.prove(blocks, CheckSelection::Behind)?;
             }
             if written.bytes < object.range.len() {
                 break;
@@ -296,25 +296,25 @@ fn in_order(run: &Run<'_>, blocks: &mut Blocks, is_one_idle: bool) -> Result<Mov
 }
 
 /// Copies a stream until its end or its length limit.
-fn stream(run: &Run<'_>, blocks: &mut Blocks) -> Result<Moved, CopyError> {
-    let Run { context, file, plan, delivery } = *run;
+fn stream(open: &OpenCopy<'_>, blocks: &mut Blocks) -> Result<Moved, CopyError> {
+    let OpenCopy { context, file, plan, delivery } = *open;
     let (skip, limit) =
         file.part.map_or((context.moving.offset, context.moving.length), |part| (part.0, part.1));
     let limit = limit.map_or(u64::MAX, |limit| limit.0);
-    let mut digest = InOrder::new(run.moving());
+    let mut digest = InOrder::new(open.moving());
     let mut stream_range = StreamRange::new(delivery.method);
     let (mut skipped, mut bytes) = (0, 0);
     while bytes < limit {
         if context.is_stopping() {
             return Err(file.interrupted());
         }
-        let block = blocks.one().map_err(|source| run.read_failed(bytes, source))?;
+        let block = blocks.one().map_err(|source| open.read_failed(bytes, source))?;
         let wanted = usize::try_from((skip.0 - skipped).saturating_add(limit - bytes)).unwrap_or(usize::MAX);
         let room = wanted.min(block.len());
         let got = file
             .source
             .read_next(skipped + bytes, &mut block[..room], || context.is_stopping())
-            .map_err(|source| run.read_failed(bytes, source))?
+            .map_err(|source| open.read_failed(bytes, source))?
             .ok_or_else(|| file.interrupted())?;
         if got == 0 {
             break;
@@ -324,22 +324,22 @@ fn stream(run: &Run<'_>, blocks: &mut Blocks) -> Result<Moved, CopyError> {
         let fresh = &block[before..got];
         digest.update(fresh);
         stream_range.update(fresh);
-        run.put_streamed(plan.in_sink(ByteOffset(bytes)), fresh)?;
+        open.put_streamed(plan.in_sink(ByteOffset(bytes)), fresh)?;
         bytes += fresh.len() as u64;
         Tally::add(&context.observer.tally.bytes_done, fresh.len() as u64);
         if stream_range.bytes >= context.moving.object.bytes() {
-            stream_range.close(run, bytes);
-            run.prove(blocks, CheckSelection::Behind)?;
+            stream_range.close(open, bytes);
+            open.prove(blocks, CheckSelection::Behind)?;
         }
     }
-    stream_range.close(run, bytes);
+    stream_range.close(open, bytes);
     delivery.close_end(file, plan, bytes)?;
     let hash = digest.finish(bytes).map_err(|missing| not_hashed(file, missing))?;
     let hash = hash.map(|hash| hash.delivered(delivery.way()));
     Ok(Moved { hash, level: delivery.level(true), ..Moved::received(bytes) })
 }
 
-impl Run<'_> {
+impl OpenCopy<'_> {
     fn put_streamed(&self, to: ByteOffset, bytes: &[u8]) -> Result<(), CopyError> {
         if let CopySink::Stream(stream) = &self.file.sink {
             let written = stream
