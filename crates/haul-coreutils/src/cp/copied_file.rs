@@ -21,7 +21,6 @@ use haul_sys::{FileKind, Follow, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// A file of the tree that is being copied: its names, the metadata to set after its bytes have
 /// arrived, and the state to restore if they have not.
@@ -140,13 +139,8 @@ impl CopiedFile<'_> {
     }
 
     /// Records a file that is complete.
-    fn finished(&self, file: &FileJob<'_>, mut moved: Moved) {
+    fn finished(&self, file: &FileJob<'_>, moved: Moved) {
         let job = self.job;
-        if file.logged.as_ref().is_some_and(|logged| logged.compared_some.load(Ordering::Relaxed)) {
-            // Objects found by comparison came from the page cache, and were synced with the
-            // rest.
-            moved.level = moved.level.min(Level::Durable);
-        }
         if moved.level < Level::Verified {
             Tally::add(&job.tally().files_unverified, 1);
         }

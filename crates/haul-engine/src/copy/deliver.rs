@@ -145,11 +145,13 @@ impl Delivery {
     }
 
     /// Returns the verification level of a delivered file that was read back as far as its method
-    /// requires. Dropping written pages makes the file durable first, except for a stream.
+    /// requires. Dropping written pages makes the file durable first, except for a stream, and for
+    /// an object that was found at the sink: the log makes that one durable later.
     pub(crate) fn level(&self, streamed: bool) -> Level {
+        let is_all_written = !streamed && !self.done_by_clone && !self.verification.has_kept();
         match self.method {
             Method::Nothing | Method::Journey => Level::Received,
-            Method::Cache if self.drop_behind && !streamed && !self.done_by_clone => Level::Durable,
+            Method::Cache if self.drop_behind && is_all_written => Level::Durable,
             Method::Cache => Level::Verified,
             Method::Device if self.verification.is_from_device() => Level::Reread,
             Method::Device => Level::Durable,

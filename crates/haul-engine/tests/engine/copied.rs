@@ -31,6 +31,8 @@ enum Before {
     Nothing,
     /// A part of the bytes, and other bytes: what an interrupted run leaves.
     Partial,
+    /// All bytes, which the storage has not stored durably.
+    Whole,
 }
 
 /// One way to copy a file.
@@ -53,6 +55,7 @@ fn moving() -> Moving {
 fn cases() -> Vec<Case> {
     let case = |name, moving| Case { name, moving, before: Before::Nothing, is_one_storage: false };
     let verified = |verify| Moving { verify, ..moving() };
+    let synced_behind = Moving { fadvise_write: true, reflink: Reflink::Never, ..verified(Verify::ReadBack) };
     let serial = Some((Algorithm::Sha256, HashForm::Plain));
     vec![
         case("not verified", moving()),
@@ -74,6 +77,8 @@ fn cases() -> Vec<Case> {
         case("moved", Moving { removes_source: true, sync_each: true, ..verified(Verify::ReadBack) }),
         Case { before: Before::Partial, ..case("resumed", moving()) },
         Case { before: Before::Partial, ..case("resumed and re-read", verified(Verify::Reread)) },
+        Case { before: Before::Partial, ..case("resumed and synced behind", synced_behind.clone()) },
+        Case { before: Before::Whole, ..case("found whole and synced behind", synced_behind) },
     ]
 }
 
@@ -129,6 +134,7 @@ impl<'j> Helpers<'j> for Alone {
 /// End of a file as cp has it: the source is checked, and the times are set last.
 struct End<'a> {
     context: &'a CopyContext<'a>,
+    to: &'a MemoryStorage,
     sink_dir: Arc<dyn Dir>,
     result: &'a Mutex<Vec<Result<Moved, CopyError>>>,
 }
@@ -176,6 +182,14 @@ impl Finish for End<'_> {
         });
         match &settled {
             Ok(moved) => {
+                for seed in (0..4).filter(|_| moved.level >= Level::Durable) {
+                    let after = found(&self.to.after_power_cut(seed));
+                    assert!(
+                        after.is_some_and(|(found, _)| found == bytes()),
+                        "{:?} is reported, but a power cut loses bytes, seed {seed}",
+                        moved.level
+                    );
+                }
                 if let Some(log) = self.context.log {
                     log.finished(&self.context.observer, file, moved.bytes);
                 }
@@ -207,8 +221,9 @@ fn copy(case: &Case, from: &MemoryStorage, to: &MemoryStorage, state: &Path) -> 
     let sink = sink_dir.sink(&name(), Create::InPlace { missing, follow: Follow::No })?;
     sink_dir.sync()?;
     to.root().sync()?;
-    let sink_state = if case.before == Before::Partial { SinkState::Resumed } else { SinkState::New };
-    let log = (case.before == Before::Partial).then(|| {
+    let is_resumed = case.before != Before::Nothing;
+    let sink_state = if is_resumed { SinkState::Resumed } else { SinkState::New };
+    let log = is_resumed.then(|| {
         let settings =
             Settings { style: haul_log::objects::Style::DEFAULT, sync: SyncPolicy::Group, wait: false };
         let command_line = CommandLine { kind: "cp", words: vec!["cp".into()], cwd: "/".into() };
@@ -226,7 +241,7 @@ fn copy(case: &Case, from: &MemoryStorage, to: &MemoryStorage, state: &Path) -> 
             sink: CopySink::File(sink),
             sink_state,
         };
-        let end = End { context: &context, sink_dir: Arc::clone(&sink_dir), result: &result };
+        let end = End { context: &context, to, sink_dir: Arc::clone(&sink_dir), result: &result };
         let mut worker = Worker::new(&context);
         worker.move_file(&mut Alone, FileJob::new(ends, None, Instant::now(), end));
         worker.prove_held();
@@ -260,10 +275,13 @@ fn storages(case: &Case) -> (MemoryStorage, MemoryStorage) {
     let to = if case.is_one_storage { from.clone() } else { MemoryStorage::new(2) };
     plant(&from);
     let dir = to.root().dir(&Name::new("d").unwrap(), Follow::No, Missing::Create { mode: 0o755 }).unwrap();
-    if case.before == Before::Partial {
+    if case.before != Before::Nothing {
         let file = dir.sink(&name(), Create::New { mode: 0o600 }).unwrap();
-        let mut there = bytes()[..4 * OBJECT as usize].to_vec();
-        there[3 * OBJECT as usize + 5] ^= 1;
+        let mut there = bytes();
+        if case.before == Before::Partial {
+            there.truncate(4 * OBJECT as usize);
+            there[3 * OBJECT as usize + 5] ^= 1;
+        }
         file.write_at(0, &there).unwrap();
     }
     (from, to)

@@ -149,9 +149,14 @@ impl FileVerification {
         self.has_kept.store(true, Ordering::Relaxed);
     }
 
+    /// Returns true if an object of an earlier run was kept.
+    pub(crate) fn has_kept(&self) -> bool {
+        self.has_kept.load(Ordering::Relaxed)
+    }
+
     /// Returns true if this run re-read the whole file, and all of it came from the device.
     pub(crate) fn is_from_device(&self) -> bool {
-        let has_other = self.from_cache.load(Ordering::Relaxed) || self.has_kept.load(Ordering::Relaxed);
+        let has_other = self.from_cache.load(Ordering::Relaxed) || self.has_kept();
         !has_other && !self.ranges().is_empty()
     }
 

@@ -84,7 +84,6 @@ impl JobLog {
             may_lack: self.may_lack(&sink, &file.source_stat),
             was_claimed: self.claims_finished(&sink, &file.source_stat),
             keeps_some: AtomicBool::new(false),
-            compared_some: AtomicBool::new(false),
             durability: Mutex::default(),
         })))
     }

@@ -35,8 +35,6 @@ pub struct Logged {
     pub(super) was_claimed: bool,
     /// True if the log was trusted for an object without a check.
     pub(super) keeps_some: AtomicBool,
-    /// True if a comparison found an object at the sink.
-    pub compared_some: AtomicBool,
     pub(super) durability: Mutex<Durability>,
 }
 

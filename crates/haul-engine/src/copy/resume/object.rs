@@ -7,7 +7,6 @@ use crate::copy::error::CopyError;
 use crate::copy::open_copy::OpenCopy;
 use crate::copy::report::Tally;
 use haul_model::{ByteOffset, ByteRange, Object};
-use std::sync::atomic::Ordering;
 
 /// Reason why a comparison ends early.
 enum Unequal {
@@ -57,7 +56,6 @@ impl OpenCopy<'_> {
         Tally::add(&tally.bytes_done, object.range.len());
         Tally::add(&tally.bytes_kept, object.range.len());
         if object_action == ObjectAction::Compare {
-            logged.compared_some.store(true, Ordering::Relaxed);
             // The object may not be durable, so it is logged like a written one.
             self.log(object.range)?;
         }
