@@ -1,6 +1,6 @@
 //! Open directories in memory.
 
-use super::disk::{Contents, Disk, TARGET_BYTES_MAX, key};
+use super::disk::{Contents, Disk, ROOT, TARGET_BYTES_MAX, key};
 use super::errno::{EEXIST, EINVAL, EISDIR, ELOOP, ENAMETOOLONG, ENOENT, EPERM, EXDEV, ensure, error};
 use super::faults::Call;
 use super::file::{ForReading, ForWriting, ensure_file, new_file};
@@ -42,6 +42,11 @@ impl Handle<ForNames> {
         let other = (dir as &dyn Any).downcast_ref::<Handle<ForNames>>().ok_or_else(|| error(EINVAL))?;
         ensure(Arc::ptr_eq(&self.shared, &other.shared), EXDEV)?;
         Ok(other.ino)
+    }
+
+    /// Returns the storage that is mounted on a directory.
+    fn mounted(&self, ino: Ino) -> Option<Arc<SharedDisk>> {
+        self.shared.mounts.lock().get(&ino).cloned()
     }
 
     fn add(&self, disk: &mut Disk, name: &Name, ino: Ino) {
@@ -101,7 +106,10 @@ impl Dir for Handle<ForNames> {
     fn stat_at(&self, name: &Name, follow: Follow) -> io::Result<Stat> {
         self.call(Call::Stat, |disk| {
             let ino = disk.look_up(self.ino, name, follow)?;
-            Ok(disk.stat(ino, self.shared.device.id))
+            match self.mounted(ino) {
+                Some(other) => Ok(other.disk(|disk| disk.stat(ROOT, other.device.id))),
+                None => Ok(disk.stat(ino, self.shared.device.id)),
+            }
         })
     }
 
@@ -115,7 +123,10 @@ impl Dir for Handle<ForNames> {
     fn dir(&self, name: &Name, follow: Follow, missing: Missing) -> io::Result<Arc<dyn Dir>> {
         let open = |disk: &mut Disk, ino| {
             disk.directory(ino)?;
-            Ok(self.shared.open(disk, ino, ForNames) as Arc<dyn Dir>)
+            match self.mounted(ino) {
+                Some(other) => Ok(root(&other)),
+                None => Ok(self.shared.open(disk, ino, ForNames) as Arc<dyn Dir>),
+            }
         };
         let found = self.call(Call::OpenDir, |disk| match (disk.find(self.ino, name)?, missing) {
             (None, Missing::Create { .. }) => Ok(None),

@@ -45,6 +45,19 @@ impl MemoryStorage {
         dir::root(&self.0)
     }
 
+    /// Mounts the root directory of another storage on an open directory of this one:
+    /// [`Dir::dir`] and [`Dir::stat_at`] lead there from now on. The copies that
+    /// [`after_kill`](Self::after_kill) and [`after_power_cut`](Self::after_power_cut) return have
+    /// no mounts.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Inode::stat`].
+    pub fn mount(&self, on: &dyn Dir, other: &MemoryStorage) -> io::Result<()> {
+        let ino = on.stat()?.ino;
+        self.0.mounts.lock().insert(ino, Arc::clone(&other.0));
+        Ok(())
+    }
+
     /// Makes the calls from now on those of this user, root at first: new entries belong to the
     /// user. A write of another user than root takes setuid and setgid from a program. No
     /// permission is checked.

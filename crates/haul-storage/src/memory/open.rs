@@ -10,6 +10,7 @@ use haul_sys::filesystem::Backing;
 use haul_sys::metadata::Times;
 use haul_sys::{FileKind, Stat};
 use parking_lot::Mutex;
+use std::collections::HashMap;
 use std::ffi::{CStr, CString};
 use std::fmt;
 use std::io;
@@ -27,6 +28,8 @@ pub(super) struct SharedDisk {
     disk: Mutex<Disk>,
     pub(super) device: Device,
     pub(super) observer: Mutex<Option<Arc<CallObserver>>>,
+    /// Other storages, by the directories that they are mounted on.
+    pub(super) mounts: Mutex<HashMap<Ino, Arc<SharedDisk>>>,
 }
 
 /// Handle of an inode, and what it is open for.
@@ -54,7 +57,7 @@ impl SharedDisk {
             is_lustre: false,
         };
         let device = Device { id: device, capabilities };
-        SharedDisk { disk: Mutex::new(disk), device, observer: Mutex::default() }
+        SharedDisk { disk: Mutex::new(disk), device, observer: Mutex::default(), mounts: Mutex::default() }
     }
 
     /// Runs `act` on the disk, which nothing else changes meanwhile. Counts no call.

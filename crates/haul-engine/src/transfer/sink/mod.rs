@@ -131,11 +131,9 @@ fn serve(context: &SinkContext<'_>, joined: Vec<Joined>, more: More<'_>) {
     std::thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(context, scope, lane);
         joined.into_iter().for_each(&begin);
-        let workers: [fn(&SinkContext<'_>); 3] = [
-            |context| context.run_settling(),
-            |context| context.run_comparing(),
-            |context| context.run_sweeping(),
-        ];
+        context.start_settling(scope);
+        let workers: [fn(&SinkContext<'_>); 2] =
+            [|context| context.run_comparing(), |context| context.run_sweeping()];
         for run in workers {
             context.session.spawn(scope, move || context.session.spent.cpu_wait.count(|| run(context)));
         }
@@ -263,10 +261,10 @@ impl SinkContext<'_> {
             }
             Command::ObjectVerified { file, attempt, object } => self.object_verified(file, attempt, object),
             Command::Settle { file, attempt, object, to, digest } => {
-                self.tasks.settling.push(Settle::Object { file, attempt, object, to, digest });
+                self.settle_later(file, Settle::Object { file, attempt, object, to, digest });
             }
             Command::Rehash { file, attempt, object } => {
-                self.tasks.settling.push(Settle::Rehash { file, attempt, object });
+                self.settle_later(file, Settle::Rehash { file, attempt, object });
             }
             Command::Restart { file, attempt } => {
                 if let Some(incoming) = self.incoming(file) {
@@ -282,7 +280,7 @@ impl SinkContext<'_> {
                 if !takes_long {
                     return Some(self.finish(file, close.as_ref(), settle));
                 }
-                self.tasks.settling.push(Settle::Finish { file, close, settle });
+                self.settle_later(file, Settle::Finish { file, close, settle });
             }
             Command::Abandon { file } => {
                 let incoming = self.files().remove(&file);

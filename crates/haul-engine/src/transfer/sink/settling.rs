@@ -268,22 +268,25 @@ impl SinkContext<'_> {
     /// Syncs a directory, unless `is_synced` is true. The kernel reports a lost name once, so a
     /// directory whose sync failed fails again from then on.
     fn sync_dir(&self, dir: &dyn Dir, is_synced: bool) -> Result<(), Reason> {
-        let mut failures = self.dir_failures.lock();
         let identity = || dir.stat().map(|now| now.identity()).map_err(unsynced);
-        if failures.len() >= DIR_FAILURES_MAX {
-            return Err(failures.values().next().map_or_else(|| Why::Io.into(), Reason::clone));
-        }
-        if !failures.is_empty()
-            && let Some(reason) = failures.get(&identity()?)
-        {
-            return Err(reason.clone());
+        // No lock is held during a call: the device of another directory may stall.
+        let has_failures = !self.dir_failures.lock().is_empty();
+        if has_failures {
+            let directory = identity()?;
+            let failures = self.dir_failures.lock();
+            let is_full = failures.len() >= DIR_FAILURES_MAX;
+            let any = || failures.values().next().filter(|_| is_full);
+            if let Some(reason) = failures.get(&directory).or_else(any) {
+                return Err(reason.clone());
+            }
         }
         if is_synced {
             return Ok(());
         }
         let synced = dir.sync().map_err(unsynced);
         if let Err(reason) = &synced {
-            failures.insert(identity()?, reason.clone());
+            let directory = identity()?;
+            self.dir_failures.lock().insert(directory, reason.clone());
         }
         synced
     }

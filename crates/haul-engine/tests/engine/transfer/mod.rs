@@ -23,6 +23,7 @@ mod resumed;
 mod secrets;
 mod sink_requests;
 mod slow;
+mod stalling_device;
 mod updates;
 mod waybills;
 
