@@ -1,6 +1,6 @@
 //! Basic types of all crates: offsets and lengths in bytes, the division of a file into objects,
 //! and the verification level of a range. Also sets of objects, relative paths that stay beneath
-//! their root, and the limits that bound memory.
+//! their root, the check for zeros, and the limits that bound memory.
 //!
 //! This crate uses no clock, file or socket.
 
@@ -13,6 +13,7 @@ mod percent;
 mod range;
 mod runs;
 mod size;
+mod zeros;
 
 pub use geometry::{Geometry, LeafSize, LeafSizeError, Object, ObjectIndex, ObjectSize, ObjectSizeError};
 pub use level::Level;
@@ -22,3 +23,4 @@ pub use percent::Percent;
 pub use range::{ByteLen, ByteOffset, ByteRange};
 pub use runs::Runs;
 pub use size::{SizeError, format_count, format_size, parse_size};
+pub use zeros::is_zero;

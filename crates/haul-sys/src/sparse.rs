@@ -151,25 +151,6 @@ pub fn set_len(fd: impl AsFd, len: u64) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::ftruncate(&fd, len))?)
 }
 
-/// Returns true if every byte is zero. Checks the first bytes before the rest, because data seldom
-/// starts with zeros.
-pub fn is_zero(bytes: &[u8]) -> bool {
-    /// Number of bytes that are combined before a check: four 512-bit registers, which saves
-    /// branches.
-    const FOLD: usize = 256;
-    let mut chunks = bytes.chunks_exact(FOLD);
-    let whole = chunks.all(|chunk| {
-        let mut any = [0_u64; 8];
-        for lane in chunk.chunks_exact(64) {
-            for (any, word) in any.iter_mut().zip(lane.chunks_exact(8)) {
-                *any |= u64::from_ne_bytes(word.try_into().expect("chunks_exact gives eight bytes"));
-            }
-        }
-        any.iter().fold(0, |a, b| a | b) == 0
-    });
-    whole && bytes[bytes.len() - bytes.len() % FOLD..].iter().all(|&byte| byte == 0)
-}
-
 fn fallocate(fd: impl AsFd, flags: FallocateFlags, range: ByteRange) -> io::Result<Support> {
     if range.is_empty() {
         // The kernel rejects a length of 0; here there is nothing to do.

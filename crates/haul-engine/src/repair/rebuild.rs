@@ -11,14 +11,14 @@ use crate::pipeline::{BlockFault, read_blocks};
 use crate::sum::{BLOCK_BYTES, Counters};
 use haul_digest::Hasher;
 use haul_log::waybill::Moment;
-use haul_model::ByteRange;
+use haul_model::{ByteRange, is_zero};
 use haul_storage::{
     Create, DropRetries, Follow, Metadata, Name, Offload, Offloaded, Part, Remove, Replace, SinkFile,
     SourceFile, SyncWhat, Times, Timespec, Unset,
 };
 use haul_sys::buffer::AlignedBuffer;
 use haul_sys::metadata::ACL_ACCESS;
-use haul_sys::{process, sparse};
+use haul_sys::process;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::sync::Arc;
@@ -89,7 +89,7 @@ impl Rebuild<'_> {
             let write = |at: u64, bytes: &[u8]| {
                 self.counters.done_bytes(bytes.len() as u64);
                 // A range that was not written reads as zeros already.
-                if is_cloned || !sparse::is_zero(bytes) { new.write_at(at, bytes) } else { Ok(()) }
+                if is_cloned || !is_zero(bytes) { new.write_at(at, bytes) } else { Ok(()) }
             };
             let held = holds(source, *piece, &mut buffer, self.stop, write);
             let held = held.map_err(|fault| fault_reason(fault, "read the replica"))?;
@@ -108,7 +108,7 @@ impl Rebuild<'_> {
         buffer: &mut [u8],
     ) -> Result<(), LeftReason> {
         let read = read_blocks(old, range, buffer, self.stop, |at, bytes| {
-            if sparse::is_zero(bytes) { Ok(()) } else { new.write_at(at, bytes) }
+            if is_zero(bytes) { Ok(()) } else { new.write_at(at, bytes) }
         });
         read.map_err(|fault| fault_reason(fault, "read the file again"))
     }

@@ -1,9 +1,9 @@
 //! Tests of the maps of sparse files against a simple model, and of making holes.
 
 use crate::{noise, opened, places};
-use haul_model::ByteRange;
+use haul_model::{ByteRange, is_zero};
 use haul_sys::open::create_new_at;
-use haul_sys::sparse::{self, DataRanges, Support, is_zero, next_data};
+use haul_sys::sparse::{self, DataRanges, Support, next_data};
 use haul_sys::stat::stat_fd;
 use haul_sys::transfer::{read_at, write_all_at};
 use proptest::prelude::*;
@@ -53,33 +53,6 @@ proptest! {
             prop_assert_eq!(found, expected);
         }
     }
-
-    #[test]
-    fn is_zero_matches_the_naive_check(
-        len in 0_usize..2_000, skip in 0_usize..70, spot in any::<prop::sample::Index>(), bit in 0_u8..8,
-        dirty in any::<bool>(),
-    ) {
-        let mut bytes = vec![0_u8; len + skip];
-        if dirty && len > 0 {
-            bytes[skip + spot.index(len)] = 1 << bit;
-        }
-        let looked_at = &bytes[skip..];
-        prop_assert_eq!(is_zero(looked_at), looked_at.iter().all(|&byte| byte == 0));
-    }
-}
-
-#[test]
-fn a_single_bit_anywhere_is_not_zero() {
-    for len in [1, 2, 255, 256, 257, 511, 512, 513, 4096] {
-        let mut bytes = vec![0_u8; len];
-        assert!(is_zero(&bytes));
-        for at in 0..len {
-            bytes[at] = 0x80;
-            assert!(!is_zero(&bytes), "byte {at} of {len}");
-            bytes[at] = 0;
-        }
-    }
-    assert!(is_zero(&[]));
 }
 
 #[test]

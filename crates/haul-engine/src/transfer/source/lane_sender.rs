@@ -12,7 +12,7 @@ use crate::transfer::monitor::{Reply, WaitKey};
 use crate::transfer::packing::Packer;
 use crate::transfer::reason::reason;
 use haul_digest::{Digest, Hasher, ObjectDigest};
-use haul_model::{ByteRange, Object};
+use haul_model::{ByteRange, Object, is_zero};
 use haul_net::{FrameWriter, LaneError};
 use haul_proto::limits::ZERO_BYTES_MAX;
 use haul_proto::source::{Event, Work};
@@ -21,7 +21,6 @@ use haul_proto::{
     Why,
 };
 use haul_storage::Stat;
-use haul_sys::sparse::is_zero;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
