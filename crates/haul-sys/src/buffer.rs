@@ -1,6 +1,5 @@
 //! Buffers for direct I/O: aligned, of fixed length, at a fixed address.
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fmt;
 use std::io;
@@ -78,92 +77,4 @@ impl fmt::Debug for AlignedBuffer {
 
 fn layout(len: usize) -> Option<Layout> {
     Layout::from_size_align(len, BUFFER_ALIGN).ok()
-}
-
-/// Bounded pool of equal buffers, shared by threads.
-///
-/// A buffer is allocated when it is first needed. A thread that finds no free buffer blocks until
-/// another thread returns one, so the pool limits the memory in flight.
-#[derive(Debug)]
-pub struct BufferPool {
-    stock: Mutex<Stock>,
-    returned: Condvar,
-    count: usize,
-    bytes: usize,
-}
-
-#[derive(Debug, Default)]
-struct Stock {
-    idle: Vec<AlignedBuffer>,
-    made: usize,
-}
-
-impl BufferPool {
-    /// Returns a pool of at most `count` buffers of `bytes` bytes each.
-    ///
-    /// # Panics
-    ///
-    /// Panics if `count` or `bytes` is 0.
-    pub fn new(count: usize, bytes: usize) -> BufferPool {
-        assert!(count > 0 && bytes > 0, "a pool holds at least one byte");
-        BufferPool { stock: Mutex::default(), returned: Condvar::new(), count, bytes }
-    }
-
-    /// Takes a buffer, and blocks if all buffers are in use. The buffer still holds the bytes of
-    /// its last use.
-    ///
-    /// # Errors
-    ///
-    /// Returns `ENOMEM` if a new buffer is needed and the system lacks the memory.
-    pub fn take(&self) -> io::Result<AlignedBuffer> {
-        let mut stock = self.lock();
-        loop {
-            if let Some(buffer) = self.take_from(&mut stock)? {
-                return Ok(buffer);
-            }
-            self.returned.wait(&mut stock);
-        }
-    }
-
-    /// Takes a buffer if one is available without waiting.
-    ///
-    /// # Errors
-    ///
-    /// Same as [`BufferPool::take`].
-    pub fn try_take(&self) -> io::Result<Option<AlignedBuffer>> {
-        self.take_from(&mut self.lock())
-    }
-
-    /// Returns a buffer to the pool.
-    ///
-    /// # Panics
-    ///
-    /// Panics if the buffer has another length than the buffers of this pool, or if more buffers
-    /// are returned than were taken.
-    pub fn give(&self, buffer: AlignedBuffer) {
-        assert_eq!(buffer.len(), self.bytes, "a buffer goes back to the pool it came from");
-        let mut stock = self.lock();
-        assert!(stock.idle.len() < stock.made, "no buffer comes back twice");
-        stock.idle.push(buffer);
-        drop(stock);
-        self.returned.notify_one();
-    }
-
-    fn take_from(&self, stock: &mut Stock) -> io::Result<Option<AlignedBuffer>> {
-        if let Some(buffer) = stock.idle.pop() {
-            return Ok(Some(buffer));
-        }
-        if stock.made == self.count {
-            return Ok(None);
-        }
-        let buffer = AlignedBuffer::new(self.bytes)?;
-        stock.made += 1;
-        Ok(Some(buffer))
-    }
-
-    /// Locks the stock, also after a panic: each operation on the stock is one push or pop, so it
-    /// stays consistent.
-    fn lock(&self) -> MutexGuard<'_, Stock> {
-        self.stock.lock()
-    }
 }

@@ -116,27 +116,6 @@ pub fn sync_filesystem(fd: impl AsFd) -> io::Result<()> {
     Ok(retry_on_intr(|| rustix::fs::syncfs(&fd))?)
 }
 
-/// Makes the file durable and evicts a range of it from the page cache, so that the next read of
-/// the range reads from the device.
-///
-/// The range is widened to full folios of [`FOLIO_BYTES_MAX`], because the kernel keeps a folio
-/// that is requested only in part. Pages that another process has mapped or is using stay;
-/// [`residency`] reports them.
-///
-/// # Errors
-///
-/// Same as [`sync_data`] and [`advise`]. The range is evicted even if the sync fails: the kernel
-/// may then keep bytes in clean pages that the device does not have.
-pub fn drop_range(fd: impl AsFd, range: ByteRange) -> io::Result<()> {
-    if range.is_empty() {
-        return Ok(());
-    }
-    let synced = sync_data(&fd);
-    let start = range.start.0 / FOLIO_BYTES_MAX * FOLIO_BYTES_MAX;
-    let end = range.end.0.checked_next_multiple_of(FOLIO_BYTES_MAX).unwrap_or(range.end.0);
-    synced.and(advise(fd, ByteRange::between(start, end), Advice::DontNeed))
-}
-
 /// Returns the state of a range in the page cache (cachestat(2), Linux 6.5). Returns `None` if the
 /// kernel or the file system does not support the call, or denies it to this user.
 ///

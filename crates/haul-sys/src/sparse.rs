@@ -53,42 +53,6 @@ pub fn next_data(fd: impl AsFd, from: u64, len: u64) -> io::Result<Option<ByteRa
     Ok(Some(ByteRange::between(start, stop)))
 }
 
-/// Iterator over the ranges of data within a range of a file, in order.
-#[derive(Debug)]
-pub struct DataRanges<Fd> {
-    fd: Fd,
-    rest: ByteRange,
-}
-
-impl<Fd: AsFd> DataRanges<Fd> {
-    /// Returns an iterator over the data of `range`.
-    pub fn new(fd: Fd, range: ByteRange) -> DataRanges<Fd> {
-        DataRanges { fd, rest: range }
-    }
-}
-
-impl<Fd: AsFd> Iterator for DataRanges<Fd> {
-    type Item = io::Result<ByteRange>;
-
-    fn next(&mut self) -> Option<io::Result<ByteRange>> {
-        match next_data(&self.fd, self.rest.start.0, self.rest.len()) {
-            Ok(Some(data)) => {
-                self.rest.start = data.end;
-                Some(Ok(data))
-            }
-            Ok(None) => {
-                self.rest.start = self.rest.end;
-                None
-            }
-            Err(error) => {
-                // Another call would fail again, so the iteration ends.
-                self.rest.start = self.rest.end;
-                Some(Err(error))
-            }
-        }
-    }
-}
-
 /// Frees the space of a range, which then reads as zeros. The length of the file stays.
 ///
 /// # Errors

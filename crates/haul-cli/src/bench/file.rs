@@ -5,7 +5,7 @@ use super::error::BenchError;
 use haul_model::ByteRange;
 use haul_sys::CWD;
 use haul_sys::buffer::AlignedBuffer;
-use haul_sys::cache::{drop_range, page_bytes, residency, sync_data};
+use haul_sys::cache::{Advice, FOLIO_BYTES_MAX, advise, page_bytes, residency, sync_data};
 use haul_sys::open::{create_nameless, open_source_at};
 use haul_sys::sparse::allocate;
 use haul_sys::stat::{FileKind, Follow, stat_fd};
@@ -93,12 +93,17 @@ impl TestFile {
         }
     }
 
-    /// Drops a range from the page cache.
+    /// Syncs the file and drops a range from the page cache. The range is widened to full folios,
+    /// because the kernel keeps a folio that is requested only in part.
     ///
     /// # Errors
     /// Returns [`BenchError::Cache`] if the system refuses.
     pub(super) fn drop_from_cache(&self, range: ByteRange) -> Result<(), BenchError> {
-        drop_range(&self.fd, range).map_err(|source| self.cache_error(source))
+        let start = range.start.0 / FOLIO_BYTES_MAX * FOLIO_BYTES_MAX;
+        let end = range.end.0.checked_next_multiple_of(FOLIO_BYTES_MAX).unwrap_or(range.end.0);
+        sync_data(&self.fd)
+            .and_then(|()| advise(&self.fd, ByteRange::between(start, end), Advice::DontNeed))
+            .map_err(|source| self.cache_error(source))
     }
 
     /// Returns the share of a range in the page cache, 0 to 1; `None` if the system does not report
