@@ -11,7 +11,10 @@ pub const BUFFER_ALIGN: usize = 4096;
 
 /// Memory at a fixed, page-aligned address. Moving the value does not move the bytes.
 pub struct AlignedBuffer {
-    start: NonNull<u8>,
+    /// Start of the allocation, which has [`BUFFER_ALIGN`] bytes more than the buffer.
+    memory: NonNull<u8>,
+    /// Offset of the first byte in the allocation.
+    skip: usize,
     len: usize,
 }
 
@@ -22,17 +25,13 @@ impl AlignedBuffer {
     /// # Errors
     ///
     /// Returns `ENOMEM` if the system lacks the memory.
-    ///
-    /// # Panics
-    ///
-    /// Panics if `len` is 0.
     pub fn new(len: usize) -> io::Result<AlignedBuffer> {
-        assert!(len > 0, "a buffer holds at least one byte");
         let layout = layout(len).ok_or(io::ErrorKind::OutOfMemory)?;
-        // SAFETY: the size of the layout is `len`, which the assertion checked to be above 0.
-        let start = unsafe { alloc_zeroed(layout) };
-        let start = NonNull::new(start).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(AlignedBuffer { start, len })
+        // SAFETY: the size of the layout is at least `BUFFER_ALIGN`, which is above 0.
+        let memory = unsafe { alloc_zeroed(layout) };
+        let memory = NonNull::new(memory).ok_or(io::ErrorKind::OutOfMemory)?;
+        let skip = memory.addr().get().next_multiple_of(BUFFER_ALIGN) - memory.addr().get();
+        Ok(AlignedBuffer { memory, skip, len })
     }
 }
 
@@ -40,25 +39,26 @@ impl Deref for AlignedBuffer {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        // SAFETY: `start` comes from a zeroed allocation of `len` bytes that only this value owns.
-        // The allocation lives until `drop`, and `&self` excludes writers.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
+        // SAFETY: `memory` comes from a zeroed allocation of `len + BUFFER_ALIGN` bytes that only
+        // this value owns, and `skip` is less than `BUFFER_ALIGN`. The allocation lives until
+        // `drop`, and `&self` excludes writers.
+        unsafe { std::slice::from_raw_parts(self.memory.as_ptr().add(self.skip), self.len) }
     }
 }
 
 impl DerefMut for AlignedBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`; `&mut self` excludes all other access.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
+        unsafe { std::slice::from_raw_parts_mut(self.memory.as_ptr().add(self.skip), self.len) }
     }
 }
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if let Some(layout) = layout(self.len) {
-            // SAFETY: `new` allocated `start` with the same layout (it depends only on `len`, which
-            // never changes), and only this function frees it.
-            unsafe { dealloc(self.start.as_ptr(), layout) }
+            // SAFETY: `new` allocated `memory` with the same layout (it depends only on `len`,
+            // which never changes), and only this function frees it.
+            unsafe { dealloc(self.memory.as_ptr(), layout) }
         }
     }
 }
@@ -75,6 +75,9 @@ impl fmt::Debug for AlignedBuffer {
     }
 }
 
+/// Returns the layout of the allocation for `len` bytes. It has no alignment, because only memory
+/// without alignment comes zeroed from the system. Aligned memory would be cleared byte by byte,
+/// which touches all of it.
 fn layout(len: usize) -> Option<Layout> {
-    Layout::from_size_align(len, BUFFER_ALIGN).ok()
+    Layout::from_size_align(len.checked_add(BUFFER_ALIGN)?, 1).ok()
 }

@@ -1,7 +1,7 @@
 //! Memory of a worker: the blocks that it reads into.
 
 use super::settings::Moving;
-use haul_sys::buffer::AlignedBuffer;
+use crate::pipeline::Block;
 use std::io;
 
 /// Number of bytes per read and write of a copy and of a transfer. A block of this size is still in
@@ -19,9 +19,9 @@ pub(crate) fn block_bytes(moving: &Moving) -> usize {
 /// The blocks of one worker. Each is allocated on first use.
 #[derive(Debug)]
 pub(crate) struct Blocks {
-    block: Option<AlignedBuffer>,
+    block: Option<Block>,
     /// A second block, for data that is read back.
-    back: Option<AlignedBuffer>,
+    back: Option<Block>,
     bytes: usize,
 }
 
@@ -35,7 +35,7 @@ impl Blocks {
     ///
     /// # Errors
     /// Returns an error if there is no memory.
-    pub(crate) fn one(&mut self) -> io::Result<&mut AlignedBuffer> {
+    pub(crate) fn one(&mut self) -> io::Result<&mut Block> {
         allocated(&mut self.block, self.bytes)
     }
 
@@ -43,14 +43,14 @@ impl Blocks {
     ///
     /// # Errors
     /// Returns an error if there is no memory.
-    pub(crate) fn two(&mut self) -> io::Result<(&mut AlignedBuffer, &mut AlignedBuffer)> {
+    pub(crate) fn two(&mut self) -> io::Result<(&mut Block, &mut Block)> {
         Ok((allocated(&mut self.block, self.bytes)?, allocated(&mut self.back, self.bytes)?))
     }
 }
 
-fn allocated(block: &mut Option<AlignedBuffer>, bytes: usize) -> io::Result<&mut AlignedBuffer> {
+fn allocated(block: &mut Option<Block>, bytes: usize) -> io::Result<&mut Block> {
     match block {
         Some(block) => Ok(block),
-        empty => Ok(empty.insert(AlignedBuffer::new(bytes)?)),
+        empty => Ok(empty.insert(Block::new(bytes)?)),
     }
 }

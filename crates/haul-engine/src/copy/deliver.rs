@@ -8,11 +8,11 @@ use super::error::CopyError;
 use super::file::{CopySink, FileJob, SinkState};
 use super::reread::{FileVerification, Method};
 use super::settings::{Moving, Reflink, SparseRule, Verify};
+use crate::pipeline::Block;
 use haul_log::waybill::CopyMethod;
 use haul_model::{ByteLen, ByteOffset, ByteRange, Level, is_zero};
 use haul_plan::{Plan, Route};
 use haul_storage::{Advice, Alignment, CopiesByItself, Offload, Offloaded, SourceFile, SyncWhat};
-use haul_sys::buffer::BUFFER_ALIGN;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -60,8 +60,8 @@ impl Delivery {
         plan: &Plan,
     ) -> Result<Delivery, CopyError> {
         let moving = context.moving;
-        let is_aligned = |at: u64| at.is_multiple_of(BUFFER_ALIGN as u64);
-        let aligned = is_aligned(plan.in_sink(ByteOffset(0)).0) && is_aligned(plan.source().start.0);
+        let aligned =
+            Block::is_aligned(plan.in_sink(ByteOffset(0)).0) && Block::is_aligned(plan.source().start.0);
         let may_be_direct = aligned && plan.route() != Route::Stream;
         let sink = file.sink.file().ok();
         let is_written_directly = moving.direct_write

@@ -12,8 +12,8 @@ use super::open_copy::OpenCopy;
 use super::report::Tally;
 use super::reread::Method;
 use super::settings::Moving;
+use crate::pipeline::Block;
 use haul_model::{ByteOffset, ByteRange};
-use haul_sys::buffer::AlignedBuffer;
 use std::cell::Cell;
 
 /// Maximum number of blocks queued between the copying and the hashing thread.
@@ -32,10 +32,10 @@ pub(crate) fn is_wanted(moving: &Moving, method: Method, is_one_idle: bool) -> b
 /// See [`OpenCopy::copy_object`].
 pub(crate) fn move_in_order(open: &OpenCopy<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
     let bytes = block_bytes(open.context.moving);
-    let (filled_tx, filled) = crossbeam_channel::bounded::<(AlignedBuffer, usize)>(BLOCKS_BETWEEN);
-    let (empty_tx, empty) = crossbeam_channel::bounded::<AlignedBuffer>(BLOCKS_BETWEEN);
+    let (filled_tx, filled) = crossbeam_channel::bounded::<(Block, usize)>(BLOCKS_BETWEEN);
+    let (empty_tx, empty) = crossbeam_channel::bounded::<Block>(BLOCKS_BETWEEN);
     for _ in 0..BLOCKS_BETWEEN {
-        let block = AlignedBuffer::new(bytes).map_err(|source| open.read_failed(0, source))?;
+        let block = Block::new(bytes).map_err(|source| open.read_failed(0, source))?;
         // The channel has capacity for exactly these blocks.
         let _ = empty_tx.send(block);
     }
@@ -65,10 +65,9 @@ pub(crate) fn move_in_order(open: &OpenCopy<'_>, mut digest: InOrder) -> Result<
 
 /// Copies a complete file in order and hashes each block before it reads the next one.
 fn move_alone(open: &OpenCopy<'_>, mut digest: InOrder) -> Result<(u64, InOrder), CopyError> {
-    let block =
-        AlignedBuffer::new(block_bytes(open.context.moving)).map_err(|source| open.read_failed(0, source))?;
+    let block = Block::new(block_bytes(open.context.moving)).map_err(|source| open.read_failed(0, source))?;
     let free = Cell::new(Some(block));
-    let hash = |block: AlignedBuffer, got: usize| {
+    let hash = |block: Block, got: usize| {
         digest.update(&block[..got]);
         free.set(Some(block));
     };
@@ -81,8 +80,8 @@ fn move_alone(open: &OpenCopy<'_>, mut digest: InOrder) -> Result<(u64, InOrder)
 /// bytes. Returns the number of bytes copied.
 fn move_blocks(
     open: &OpenCopy<'_>,
-    empty: impl Fn() -> Option<AlignedBuffer>,
-    mut filled: impl FnMut(AlignedBuffer, usize),
+    empty: impl Fn() -> Option<Block>,
+    mut filled: impl FnMut(Block, usize),
 ) -> Result<u64, CopyError> {
     let len = open.plan.geometry().len();
     let mut at = 0;

@@ -7,7 +7,7 @@ use super::places::{NameAt, is_unchanged};
 use super::repair_target::RepairTarget;
 use super::survey::{Sources, Survey, holds};
 use crate::copied_attributes::is_of_lustre;
-use crate::pipeline::{BlockFault, read_blocks};
+use crate::pipeline::{Block, BlockFault, read_blocks};
 use crate::sum::{BLOCK_BYTES, Counters};
 use haul_digest::Hasher;
 use haul_log::waybill::Moment;
@@ -16,7 +16,6 @@ use haul_storage::{
     Create, DropRetries, Follow, Metadata, Name, Offload, Offloaded, Part, Remove, Replace, SinkFile,
     SourceFile, SyncWhat, Times, Timespec, Unset,
 };
-use haul_sys::buffer::AlignedBuffer;
 use haul_sys::metadata::ACL_ACCESS;
 use haul_sys::process;
 use std::ffi::{CStr, CString};
@@ -327,7 +326,7 @@ pub(super) fn prove(
     if size > 0 {
         file.set_direct(true).map_err(failed())?;
     }
-    let mut buffer = AlignedBuffer::new(BLOCK_BYTES).map_err(failed())?;
+    let mut buffer = Block::new(BLOCK_BYTES).map_err(failed())?;
     let mut wholes: Vec<Hasher> =
         repair_target.digests().iter().map(|digest| Hasher::new(digest.algorithm())).collect();
     let mut pieces = repair_target.pieces().into_iter();

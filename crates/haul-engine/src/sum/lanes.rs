@@ -1,9 +1,9 @@
 //! Buffers of a worker, and the lanes in which it hashes several messages of one serial digest at a
 //! time.
 
-use super::buffer::PageBuffer;
 use super::order::SumError;
 use super::settings::{Form, LANE_BLOCK_BYTES, Recipe, Settings};
+use crate::pipeline::Block;
 use haul_digest::lanes::{LaneAlgorithm, Streams};
 use haul_digest::tree::TreeShape;
 use haul_digest::{Algorithm, Digest};
@@ -28,7 +28,7 @@ pub(super) struct LaneHands {
     block_bytes: usize,
     lane_block: usize,
     lane_gap: usize,
-    block: Option<PageBuffer>,
+    block: Option<Block>,
     lanes: Option<Lanes>,
 }
 
@@ -36,7 +36,7 @@ pub(super) struct LaneHands {
 pub(super) struct Lanes {
     algorithm: Algorithm,
     streams: Streams,
-    buffer: PageBuffer,
+    buffer: Block,
     block: usize,
     /// Distance between the buffer parts of two adjacent lanes, in bytes.
     stride: usize,
@@ -55,7 +55,7 @@ impl LaneHands {
     pub(super) fn block(&mut self) -> Result<&mut [u8], SumError> {
         let block = match self.block.take() {
             Some(block) => block,
-            None => PageBuffer::new(self.block_bytes).map_err(SumError::Open)?,
+            None => Block::new(self.block_bytes).map_err(SumError::Open)?,
         };
         Ok(self.block.insert(block))
     }
@@ -124,7 +124,7 @@ impl Lanes {
         let Some(lanes) = LaneAlgorithm::of(algorithm) else { panic!("{algorithm} has no lanes") };
         let streams = Streams::new(lanes);
         let stride = block + gap;
-        let buffer = PageBuffer::new(streams.width() * stride).map_err(SumError::Open)?;
+        let buffer = Block::new(streams.width() * stride).map_err(SumError::Open)?;
         Ok(Lanes { algorithm, streams, buffer, block, stride })
     }
 

@@ -12,7 +12,6 @@
 //!   turn.
 //! - The leaves of a hash tree are independent: workers share them, and so do lanes.
 
-mod buffer;
 mod counters;
 #[cfg(test)]
 mod faulty_storage;

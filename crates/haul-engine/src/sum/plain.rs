@@ -1,11 +1,10 @@
 //! Bytes of one file in order, for a caller that hashes them itself.
 
-use super::buffer::PageBuffer;
 use super::order::{Outcome, Source, SumError, Sums, Task};
 use super::serial::{RunningDigests, check_parts};
 use super::settings::{BLOCK_BYTES, Form, Recipe, Settings};
 use super::source::Opened;
-use crate::pipeline::read_blocks;
+use crate::pipeline::{Block, read_blocks};
 use haul_digest::Algorithm;
 use haul_model::{ByteOffset, ByteRange};
 use std::ffi::OsStr;
@@ -76,7 +75,7 @@ fn rest(mut stream: impl Read, task: &Task) -> Result<Sums, SumError> {
 #[derive(Debug)]
 pub(crate) struct RangeReader {
     opened: Opened,
-    buffer: PageBuffer,
+    buffer: Block,
 }
 
 impl RangeReader {
@@ -92,7 +91,7 @@ impl RangeReader {
         let recipe = Arc::new(Recipe { algorithms: vec![Algorithm::Blake3], form: Form::Plain });
         let task = Task { source, recipe, offset: ByteOffset(0), length: None };
         let opened = Opened::open(&task, settings, stop)?;
-        let buffer = PageBuffer::new(settings.block_bytes).map_err(SumError::Open)?;
+        let buffer = Block::new(settings.block_bytes).map_err(SumError::Open)?;
         Ok(RangeReader { opened, buffer })
     }
 

@@ -1,10 +1,9 @@
 //! Open source: its range to read, its reads, and the check that it did not change.
 
-use super::buffer::PageBuffer;
 use super::input::Input;
 use super::order::{Source, SumError, Task};
 use super::settings::Settings;
-use crate::pipeline::{BlockFault, ReadAt, read_blocks};
+use crate::pipeline::{Block, BlockFault, ReadAt, read_blocks};
 use haul_model::{ByteOffset, ByteRange, PathError, RelPath};
 use haul_plan::Pace;
 use haul_storage::{Advice, Alignment, Change, DropRetries, FileKind, Follow, SourceFile, Stat, Version};
@@ -195,7 +194,7 @@ impl ReadAt for Opened {
             return file.read_at(at, buffer);
         }
         let skip = (at - start) as usize;
-        let mut wide = PageBuffer::new((skip + buffer.len()).next_multiple_of(block as usize))?;
+        let mut wide = Block::new((skip + buffer.len()).next_multiple_of(block as usize))?;
         let read = file.read_at(start, &mut wide)?;
         let got = read.saturating_sub(skip).min(buffer.len());
         buffer[..got].copy_from_slice(&wide[skip..skip + got]);

@@ -4,7 +4,7 @@ use haul_sys::buffer::{AlignedBuffer, BUFFER_ALIGN};
 
 #[test]
 fn buffers_are_aligned_zeroed_and_keep_their_address() {
-    for len in [1, 511, 4096, 4097, 1 << 20] {
+    for len in [1, 511, 4095, 4096, 4097, 1 << 20, (4 << 20) + 64] {
         let mut buffer = AlignedBuffer::new(len).expect("memory");
         assert_eq!(buffer.len(), len);
         assert!(buffer.iter().all(|&byte| byte == 0));
@@ -17,7 +17,14 @@ fn buffers_are_aligned_zeroed_and_keep_their_address() {
 }
 
 #[test]
+fn buffer_without_bytes_is_empty() {
+    assert!(AlignedBuffer::new(0).expect("memory").is_empty());
+}
+
+#[test]
 fn oversized_allocation_returns_out_of_memory() {
-    let error = AlignedBuffer::new(usize::MAX - 10_000).expect_err("too much");
-    assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
+    for len in [usize::MAX, usize::MAX - 10_000, isize::MAX as usize, 1 << 62] {
+        let error = AlignedBuffer::new(len).expect_err("too much");
+        assert_eq!(error.kind(), std::io::ErrorKind::OutOfMemory);
+    }
 }
