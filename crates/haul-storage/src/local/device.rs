@@ -5,11 +5,12 @@ use crate::device::{Capabilities, CopiesByItself, Device, Lengths};
 use haul_model::ByteRange;
 use haul_sys::filesystem::{self, FileSystem};
 use haul_sys::sparse::{self, Support};
-use haul_sys::stat;
+use haul_sys::{Stat, stat};
 use parking_lot::Mutex;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// `errno` of a full file system, the same on every architecture of Linux.
 const ENOSPC: i32 = 28;
@@ -23,7 +24,7 @@ pub(super) struct LocalDevice {
     pub(super) device: Device,
     pub(super) name_folding: NameFolding,
     /// Free bytes that may still be promised to files before the free space is asked again.
-    promise: Mutex<u64>,
+    promise: AtomicU64,
 }
 
 /// The file systems met so far.
@@ -50,7 +51,7 @@ impl LocalDevice {
         LocalDevice {
             device: Device { id, capabilities },
             name_folding: NameFolding::default(),
-            promise: Mutex::new(0),
+            promise: AtomicU64::new(0),
         }
     }
 
@@ -65,7 +66,7 @@ impl LocalDevice {
     /// # Errors
     /// Returns `ENOSPC` or the errors of fallocate(2). The file is then unchanged.
     pub(super) fn reserve(&self, file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
-        self.compare_free(file, len)?;
+        self.compare_free(len, || filesystem::space(file).ok()?.free, || stat::stat_fd(file))?;
         if !self.device.capabilities.reserves {
             return Ok(());
         }
@@ -79,20 +80,27 @@ impl LocalDevice {
         }
     }
 
-    fn compare_free(&self, file: BorrowedFd<'_>, len: u64) -> io::Result<()> {
-        let mut promise = self.promise.lock();
-        if let Some(rest) = promise.checked_sub(len) {
-            *promise = rest;
+    /// Compares `len` with the free space, which `free` asks for, and with what the file has
+    /// already, which `found` asks for. Both may wait for the file system, and other files do not
+    /// wait for them. Of files that ask at the same time, the promise of one counts.
+    fn compare_free(
+        &self,
+        len: u64,
+        free: impl FnOnce() -> Option<u64>,
+        found: impl FnOnce() -> io::Result<Stat>,
+    ) -> io::Result<()> {
+        let take = |promise: u64| promise.checked_sub(len);
+        if self.promise.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok() {
             return Ok(());
         }
-        let Ok(filesystem::Space { free: Some(free), .. }) = filesystem::space(file) else { return Ok(()) };
+        let Some(free) = free() else { return Ok(()) };
         if free < len {
-            let taken = stat::stat_fd(file)?.blocks.saturating_mul(512);
+            let taken = found()?.blocks.saturating_mul(512);
             if free.saturating_add(taken) < len {
                 return Err(io::Error::from_raw_os_error(ENOSPC));
             }
         }
-        *promise = free.min(PROMISE_BYTES_MAX).saturating_sub(len);
+        self.promise.store(free.min(PROMISE_BYTES_MAX).saturating_sub(len), Ordering::Relaxed);
         Ok(())
     }
 }
@@ -128,6 +136,7 @@ mod tests {
     use super::*;
     use std::fs::File;
     use std::os::unix::fs::MetadataExt;
+    use std::time::Duration;
 
     #[test]
     fn capabilities_of_a_file_system_in_memory_and_of_a_computed_one() {
@@ -147,15 +156,34 @@ mod tests {
         let device = LocalDevice::of(file.metadata().unwrap().dev(), &file);
         let free = filesystem::space(&file).unwrap().free.expect("tmpfs reports its space");
         device.reserve(file.as_fd(), 1).unwrap();
-        let rest = *device.promise.lock();
+        let rest = device.promise.load(Ordering::Relaxed);
         assert!(rest > 0 && rest < PROMISE_BYTES_MAX, "one question for many files");
         device.reserve(file.as_fd(), 2).unwrap();
-        assert_eq!(*device.promise.lock(), rest - 2);
+        assert_eq!(device.promise.load(Ordering::Relaxed), rest - 2);
         for _ in 0..2 {
             let error = device.reserve(file.as_fd(), free * 2).unwrap_err();
             assert_eq!(error.kind(), io::ErrorKind::StorageFull);
         }
         assert_eq!(file.metadata().unwrap().len(), 0);
+    }
+
+    /// Regression test: every file waited for the answer of a slow file system to one of them.
+    #[test]
+    fn files_do_not_wait_while_the_free_space_of_another_is_asked() {
+        let device = Arc::new(LocalDevice::of(1, File::open("/dev/shm").unwrap()));
+        device.promise.store(10, Ordering::Relaxed);
+        let asked = || {
+            let (done, is_done) = std::sync::mpsc::channel();
+            let other = Arc::clone(&device);
+            std::thread::spawn(move || {
+                let compared = other.compare_free(3, || panic!("it was promised"), || unreachable!());
+                let _ = done.send(compared.is_ok());
+            });
+            assert_eq!(is_done.recv_timeout(Duration::from_secs(20)), Ok(true));
+            Some(100)
+        };
+        device.compare_free(11, asked, || unreachable!("there is enough")).unwrap();
+        assert_eq!(device.promise.load(Ordering::Relaxed), 100 - 11);
     }
 
     /// A file of a terabyte once filled the disk until the reservation failed, and other processes
