@@ -208,8 +208,7 @@ impl OpenCopy<'_> {
 
     /// Evicts the pages of a large source that the move will remove. Otherwise the removal would
     /// evict them at the end, in one thread, while no other work runs. That took a tenth of the
-    /// time of a move from a disk into memory. Dirty pages stay, because dropping them would first
-    /// write data that may never need to be written.
+    /// time of a move from a disk into memory.
     pub(crate) fn forget(&self, read: ByteRange) {
         let source = &self.file.source_stat;
         let goes =
@@ -217,10 +216,8 @@ impl OpenCopy<'_> {
         if !goes || self.delivery.method != Method::Cache || self.plan.geometry().count() < 2 {
             return;
         }
-        let Ok(source) = self.file.source.file() else { return };
-        // If the residency is unknown, the removal only takes longer.
-        if source.residency(read).is_some_and(|held| held.dirty == 0 && held.writeback == 0) {
-            source.advise(read, Advice::DontNeed);
+        if let Ok(source) = self.file.source.file() {
+            drop_clean_pages(source, read);
         }
     }
 
@@ -247,5 +244,14 @@ impl OpenCopy<'_> {
 
     pub(crate) fn write_failed(&self, at: u64, source: io::Error) -> CopyError {
         CopyError::WriteFailed { path: self.file.sink_path(), at: ByteOffset(at), source }
+    }
+}
+
+/// Drops the pages of a range of a source from the page cache, unless a page is dirty or the
+/// storage does not tell that. The kernel would first write dirty pages to the device, and a copy
+/// writes nothing of its source.
+pub(crate) fn drop_clean_pages(source: &dyn SourceFile, range: ByteRange) {
+    if source.residency(range).is_some_and(|held| held.dirty == 0 && held.writeback == 0) {
+        source.advise(range, Advice::DontNeed);
     }
 }

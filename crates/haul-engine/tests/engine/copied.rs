@@ -16,7 +16,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 const EIO: i32 = 5;
@@ -355,4 +355,29 @@ fn no_failed_call_of_a_copy_loses_or_falsifies_a_file() {
         }
     }
     assert!(copies > 300, "a copy makes calls of its storages: {copies}");
+}
+
+/// Regression test: before a damaged object was read from its source again, the dirty pages of the
+/// source were written to its device.
+#[test]
+fn rewrite_of_a_damaged_object_writes_nothing_of_its_source() {
+    let state = tempfile::tempdir().unwrap();
+    let moving = Moving { verify: Verify::Reread, workers: Workers::exactly(1), ..moving() };
+    let case = Case { name: "re-read", moving, before: Before::Nothing, is_one_storage: false };
+    let reads_of_source = |is_damaged: bool| {
+        let (from, to) = storages(&case);
+        let (disk, is_done) = (to.clone(), AtomicBool::new(!is_damaged));
+        to.observe(move |call, _| {
+            if call == Call::Read && !is_done.swap(true, Ordering::Relaxed) {
+                let dir = disk.root().dir(&Name::new("d").unwrap(), Follow::No, Missing::Fail).unwrap();
+                let sink = dir.stat_at(&name(), Follow::No).unwrap();
+                assert!(disk.damage(sink.ino, 5), "the device has the first object");
+            }
+        });
+        let copied = copy(&case, &from, &to, state.path());
+        assert!(!check(&case, &copied, &to.after_kill(), case.name) && copied.unwrap().moved.is_ok());
+        assert_eq!(from.count(Call::WriteBack), 0);
+        from.count(Call::Read)
+    };
+    assert!(reads_of_source(true) > reads_of_source(false), "the damaged object is read again");
 }

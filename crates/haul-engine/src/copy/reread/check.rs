@@ -5,7 +5,7 @@ use super::CHECK_DIGEST;
 use super::queue::{Check, CheckSelection, PendingReread, Step};
 use crate::copy::blocks::Blocks;
 use crate::copy::error::CopyError;
-use crate::copy::open_copy::OpenCopy;
+use crate::copy::open_copy::{OpenCopy, drop_clean_pages};
 use crate::copy::report::Tally;
 use crate::copy::shared_file::SharedFile;
 use haul_digest::{Digest, Hasher};
@@ -147,14 +147,15 @@ impl OpenCopy<'_> {
         Ok(self.sink_digest(blocks, check.range)? == check.digest)
     }
 
-    /// Reads an object of the source again, past the page cache, and writes every byte, including
-    /// zeros. Returns `false` if the unchanged source returns other bytes than before.
+    /// Reads an object of the source again, from the device if its pages are clean, and writes every
+    /// byte, including zeros. Returns `false` if the unchanged source returns other bytes than
+    /// before.
     fn write_again(&self, blocks: &mut Blocks, check: Check) -> Result<bool, CopyError> {
-        // Pages that stay in the cache are read from there; their digest shows whether they are
-        // right.
         let start = check.range.start.0;
         let source = self.file.source.file().map_err(|source| self.read_failed(start, source))?;
-        let _ = source.evict(self.source_range(check.range), DropRetries::None);
+        // Pages that stay in the cache are read from there; their digest shows whether they are
+        // right.
+        drop_clean_pages(source, self.source_range(check.range));
         let mut hasher = Hasher::new(CHECK_DIGEST);
         let block = blocks.one().map_err(|source| self.read_failed(start, source))?;
         self.read_source(check.range, block, |at, bytes| {
