@@ -117,8 +117,9 @@ impl<'a> Locator<'a> {
         if let Err(error) = &walked {
             reason.get_or_insert(why(error));
         }
-        if matches!(walked, Err(SumError::Changed)) {
-            // The results may come from different contents of the file.
+        if matches!(walked, Err(SumError::Changed | SumError::MayHaveChanged)) {
+            // The results may come from different contents of the file. Many programs set the
+            // modification time back after a write; the change time moves nevertheless.
             (through, finer, reason) = (Vec::new(), Vec::new(), Some(WholeObjectReason::Changed));
         }
         if finer.is_empty() && !through.is_empty() {
