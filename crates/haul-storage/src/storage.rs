@@ -59,6 +59,10 @@ pub trait Inode: Any + Debug + Send + Sync {
     /// Returns the errors of statx(2).
     fn stat(&self) -> io::Result<Stat>;
 
+    /// Returns the user whose calls these are: new entries belong to it, unless a server maps it to
+    /// another one.
+    fn user(&self) -> u32;
+
     /// Returns the device of the inode.
     fn device(&self) -> &Device;
 

@@ -7,7 +7,6 @@ use haul_log::waybill::{Moment, RelPath};
 use haul_model::ObjectSize;
 use haul_storage::memory::{Call, MemoryStorage};
 use haul_storage::{Create, Dir, Follow, Metadata, Missing, Name, SyncWhat, Times, Timespec};
-use haul_sys::process;
 use std::ffi::CStr;
 use std::path::Path;
 use std::sync::atomic::AtomicUsize;
@@ -17,6 +16,9 @@ use std::sync::{Arc, Mutex};
 const ERRORS: [i32; 2] = [5, 28];
 
 /// Attribute that a repair keeps.
+/// User who repairs.
+const USER: u32 = 1000;
+
 const NOTE: &CStr = c"user.note";
 
 /// Object size, the smallest one, and the number of bytes of the file.
@@ -138,7 +140,7 @@ impl Case {
     /// Returns a storage with the damaged file and a replica.
     fn storage(&self) -> MemoryStorage {
         let storage = MemoryStorage::new(1);
-        storage.set_user(process::effective_user());
+        storage.set_user(USER);
         dir(&storage, "root").sync().unwrap();
         put(&storage, "replica", &(self.new.0.clone(), 0o600, 5, None));
         self.old.iter().for_each(|old| put(&storage, "root", old));

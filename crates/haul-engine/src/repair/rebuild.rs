@@ -17,7 +17,6 @@ use haul_storage::{
     SourceFile, SyncWhat, Times, Timespec, Unset,
 };
 use haul_sys::metadata::ACL_ACCESS;
-use haul_sys::process;
 use std::ffi::{CStr, CString};
 use std::io;
 use std::sync::Arc;
@@ -299,7 +298,7 @@ fn remove_stale(name_at: &NameAt, name: &Name) -> Result<(), LeftReason> {
         Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(LeftReason::Busy),
         Err(error) => return Err(failed()(error)),
     };
-    let user = process::effective_user();
+    let user = file.user();
     // A repair that was killed in its last steps may have changed the owner and other metadata
     // already.
     let is_ours = file.opened().uid == user || user == 0;

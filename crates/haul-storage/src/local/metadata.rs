@@ -10,7 +10,7 @@ use haul_sys::metadata::{
     set_times_fd, set_xattr,
 };
 use haul_sys::open::read_link_at;
-use haul_sys::{FileKind, Stat, cache, stat};
+use haul_sys::{FileKind, Stat, cache, process, stat};
 use std::any::Any;
 use std::ffi::{CStr, CString};
 use std::fmt::Debug;
@@ -36,6 +36,10 @@ pub(super) trait Held: Any + Debug + Send + Sync {
 impl<H: Held> Inode for H {
     fn stat(&self) -> io::Result<Stat> {
         self.with_fd(|fd| stat::stat_fd(fd))
+    }
+
+    fn user(&self) -> u32 {
+        process::effective_user()
     }
 
     fn device(&self) -> &Device {

@@ -149,6 +149,10 @@ impl<R: fmt::Debug + Send + Sync + 'static> Inode for Handle<R> {
         self.call(Call::Stat, |disk| Ok(disk.stat(self.ino, self.shared.device.id)))
     }
 
+    fn user(&self) -> u32 {
+        self.shared.disk(|disk| disk.user)
+    }
+
     fn device(&self) -> &Device {
         &self.shared.device
     }

@@ -133,6 +133,7 @@ defects! {
     ShareIgnoresOffset,
     ShareCopiesHalf,
     ShareIsRefused,
+    UserIsAnother,
     ModeHasUmask,
     OwnerIgnoresGroup,
     OwnerIgnoresErrors,
@@ -194,6 +195,10 @@ macro_rules! bad_inode {
         impl Inode for $type {
             fn stat(&self) -> io::Result<Stat> {
                 self.inner.stat()
+            }
+
+            fn user(&self) -> u32 {
+                self.inner.user() + u32::from(self.defect == D::UserIsAnother)
             }
 
             fn device(&self) -> &Device {

@@ -13,7 +13,6 @@ use haul_storage::{
     Create, DropRetries, FileKind, Follow, Missing, Name, Remove, Replace, SinkFile, SourceFile, Stat,
     SyncWhat, Times, Timespec,
 };
-use haul_sys::process;
 use std::ffi::CStr;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::sync::Arc;
@@ -45,8 +44,6 @@ pub(in crate::repair) struct InPlaceFile<'a> {
     repair_target: &'a RepairTarget,
     /// `None` if this user has no key yet.
     key: Option<DigestKey>,
-    /// User who owns journals that are trusted.
-    pub(super) user: u32,
     stop: &'a AtomicBool,
 }
 
@@ -104,7 +101,6 @@ impl<'a> InPlaceFile<'a> {
             draft,
             repair_target,
             key,
-            user: process::effective_user(),
             stop,
         })
     }
@@ -315,7 +311,7 @@ impl InPlaceFile<'_> {
         // Bytes that other users could write here must not get into a file that those users cannot
         // write.
         let is_own = |facts: &Stat| {
-            let is_private = facts.uid == self.user && facts.mode & 0o022 == 0;
+            let is_private = facts.uid == self.file.user() && facts.mode & 0o022 == 0;
             facts.kind == FileKind::Regular && is_private
         };
         if !is_own(&found) {

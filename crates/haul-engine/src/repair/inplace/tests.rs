@@ -208,7 +208,6 @@ impl Case {
         let target = RepairTarget::of_bytes(b"f", &self.new, MODE, Moment { sec: 200, nsec: 0 });
         let stop = AtomicBool::new(false);
         let mut file = InPlaceFile::hold(&name_at, &*open, &target, Some(key), &stop)?;
-        file.user = USER;
         act(&mut file, &*open)
     }
 

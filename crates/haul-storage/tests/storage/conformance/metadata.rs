@@ -17,6 +17,7 @@ cases! {
     times_are_set_on_each_kind: Links, Specials;
     times_are_set_in_nanoseconds: Nanoseconds;
     times_far_away_are_set: FarTimes;
+    new_entry_belongs_to_the_user: Owners;
     time_that_is_not_given_stays;
     time_of_a_link_is_its_own: Links;
     attribute_is_set_and_replaced: Attributes;
@@ -98,6 +99,13 @@ fn owner_that_is_not_given_stays(subject: &dyn Subject) {
     assert_eq!((stat(&*root, "f").uid, stat(&*root, "f").gid), (5, 7));
     file.set_owner(Some(8), None).expect("set");
     assert_eq!((stat(&*root, "f").uid, stat(&*root, "f").gid), (8, 7));
+}
+
+fn new_entry_belongs_to_the_user(subject: &dyn Subject) {
+    let user = subject.root().user();
+    for inode in all_kinds(subject) {
+        assert_eq!((inode.stat().expect("found").uid, inode.user()), (user, user));
+    }
 }
 
 fn times_are_set_on_each_kind(subject: &dyn Subject) {
