@@ -4,15 +4,13 @@
 //! file. A reader sees the old contents or the new ones, never a part of them. After a kill, the
 //! same holds, and after a power failure what the [`Durability`] says.
 
-use haul_sys::dir::{CWD, open_dir_at, open_place_at};
-use haul_sys::open::{RenameMode, create_new_at, rename_at, unlink_at};
-use haul_sys::stat::stat_at;
-use haul_sys::{FileKind, Follow, cache, closing};
-use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use crate::local;
+use crate::name::Name;
+use crate::storage::{Create, Dir, Remove, Replace, SinkFile, SyncWhat};
+use haul_sys::{FileKind, Follow};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Maximum number of temporary names that are tried.
@@ -62,17 +60,17 @@ impl Replacement {
 /// writes.
 ///
 /// # Errors
-/// Returns the first error of creating, writing, syncing, closing and renaming the new file. The
+/// Returns the first error of creating, writing, syncing, flushing and renaming the new file. The
 /// old file is then unchanged, and the new one is removed. If only the sync of the directory fails,
 /// returns its error although the file is replaced: a power failure may bring the old file back.
 pub fn replace_file(
-    dir: impl AsFd,
-    name: impl AsRef<OsStr>,
+    dir: &dyn Dir,
+    name: &Name,
     replacement: Replacement,
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
     let Replacement { writers, mode, durability } = replacement;
-    let mut draft = Draft::create(dir.as_fd(), &name, writers, mode)?;
+    let mut draft = Draft::create(dir, name, writers, mode)?;
     write(&mut draft)?;
     draft.replace(name, durability)
 }
@@ -88,24 +86,26 @@ pub fn replace_path(
     write: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> io::Result<()> {
     let (dir, name) = open_parent(path)?;
-    replace_file(dir, name, replacement, write)
+    replace_file(&*dir, &name, replacement, write)
 }
 
-/// Opens the directory of `path`; returns it with the last name of the path.
+/// Opens the directory of `path` on this machine; returns it with the last name of the path.
 ///
 /// # Errors
 /// Returns an error if the path has no last name or the directory cannot be opened.
-pub fn open_parent(path: &Path) -> io::Result<(OwnedFd, &OsStr)> {
+pub fn open_parent(path: &Path) -> io::Result<(Arc<dyn Dir>, Name)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?;
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
-    Ok((open_place_at(CWD, parent.unwrap_or(Path::new(".")), Follow::Yes)?, name))
+    Ok((local::open(parent.unwrap_or(Path::new(".")), Follow::Yes)?, Name::try_from(name)?))
 }
 
 /// New contents of a file, under a temporary name until [`Draft::replace`]. If the draft is dropped
 /// before, its file is removed.
 #[derive(Debug)]
 pub struct Draft<'d> {
-    file: File,
+    file: Arc<dyn SinkFile>,
+    /// Number of bytes that were written in order.
+    written: u64,
     temporary: Temporary<'d>,
 }
 
@@ -114,25 +114,20 @@ impl<'d> Draft<'d> {
     /// `dir`.
     ///
     /// # Errors
-    /// Returns the errors of openat(2); `EEXIST` if the temporary name belongs to something that is
-    /// not a regular file.
-    pub fn create(
-        dir: BorrowedFd<'d>,
-        name: impl AsRef<OsStr>,
-        writers: Writers,
-        mode: u32,
-    ) -> io::Result<Draft<'d>> {
+    /// Returns the errors of [`Dir::sink`]; [`io::ErrorKind::AlreadyExists`] if the temporary name
+    /// belongs to something that is not a regular file.
+    pub fn create(dir: &'d dyn Dir, name: &Name, writers: Writers, mode: u32) -> io::Result<Draft<'d>> {
         for _ in 0..ATTEMPTS {
-            let temporary = writers.temporary_name(name.as_ref());
-            match create_new_at(dir, &*temporary, mode) {
+            let temporary = writers.temporary_name(name)?;
+            match dir.sink(&temporary, Create::New { mode }) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                     if writers == Writers::One {
                         remove_leftover(dir, &temporary)?;
                     }
                 }
                 created => {
-                    let file = File::from(created?);
-                    return Ok(Draft { file, temporary: Temporary { dir, name: Some(temporary) } });
+                    let temporary = Temporary { dir, name: Some(temporary) };
+                    return Ok(Draft { file: created?, written: 0, temporary });
                 }
             }
         }
@@ -140,7 +135,7 @@ impl<'d> Draft<'d> {
     }
 
     /// Returns the open file.
-    pub fn file(&self) -> &File {
+    pub fn file(&self) -> &Arc<dyn SinkFile> {
         &self.file
     }
 
@@ -148,65 +143,48 @@ impl<'d> Draft<'d> {
     ///
     /// # Errors
     /// Same as [`replace_file`].
-    pub fn replace(self, name: impl AsRef<OsStr>, durability: Durability) -> io::Result<()> {
+    pub fn replace(self, name: &Name, durability: Durability) -> io::Result<()> {
         let dir = self.temporary.dir;
         self.replace_in(dir, name, durability)
     }
 
-    /// Replaces the file `name` in another directory of the same file system.
+    /// Replaces the file `name` in another directory of the same device.
     ///
     /// # Errors
     /// Same as [`replace_file`].
-    pub fn replace_in(
-        self,
-        dir: impl AsFd,
-        name: impl AsRef<OsStr>,
-        durability: Durability,
-    ) -> io::Result<()> {
-        let Draft { file, temporary } = self;
+    pub fn replace_in(self, dir: &dyn Dir, name: &Name, durability: Durability) -> io::Result<()> {
         if durability != Durability::None {
-            cache::sync_data(&file)?;
+            self.file.sync(SyncWhat::Data)?;
         }
-        // File systems that write back at close report lost bytes here.
-        closing::close(file.into())?;
-        temporary.rename(dir.as_fd(), name.as_ref())?;
-        if durability == Durability::DataAndName { sync_names(dir) } else { Ok(()) }
+        self.file.flush()?;
+        self.temporary.rename(dir, name)?;
+        if durability == Durability::DataAndName { dir.sync() } else { Ok(()) }
     }
 }
 
 impl Write for Draft<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.file.write(bytes)
+        self.file.write_at(self.written, bytes)?;
+        self.written += bytes.len() as u64;
+        Ok(bytes.len())
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.file.flush()
+        Ok(())
     }
-}
-
-/// Makes the names in a directory durable. `dir` may be open only to resolve names. Succeeds on
-/// network file systems that cannot sync directories.
-///
-/// # Errors
-/// Returns the errors of openat(2) and fsync(2).
-pub fn sync_names(dir: impl AsFd) -> io::Result<()> {
-    cache::sync_all(open_dir_at(dir, ".", Follow::No)?).or_else(|error| match error.kind() {
-        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => Ok(()),
-        _ => Err(error),
-    })
 }
 
 /// Temporary name; removed on drop unless it was renamed.
 #[derive(Debug)]
 struct Temporary<'d> {
-    dir: BorrowedFd<'d>,
-    name: Option<OsString>,
+    dir: &'d dyn Dir,
+    name: Option<Name>,
 }
 
 impl Temporary<'_> {
-    fn rename(mut self, dir: BorrowedFd<'_>, to: &OsStr) -> io::Result<()> {
+    fn rename(mut self, dir: &dyn Dir, to: &Name) -> io::Result<()> {
         if let Some(name) = &self.name {
-            rename_at(self.dir, &**name, dir, to, RenameMode::Replace)?;
+            self.dir.rename(name, dir, to, Replace::Yes)?;
         }
         self.name = None;
         Ok(())
@@ -217,33 +195,30 @@ impl Drop for Temporary<'_> {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             // The caller reports the error that left the file without its final name.
-            let _ = unlink_at(self.dir, &**name);
+            let _ = self.dir.remove(name, Remove::File);
         }
     }
 }
 
 impl Writers {
     /// Returns a temporary name for the file `name`.
-    fn temporary_name(self, name: &OsStr) -> OsString {
+    fn temporary_name(self, name: &Name) -> io::Result<Name> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        match self {
-            Writers::One => {
-                let mut temporary = name.to_owned();
-                temporary.push(".new");
-                temporary
-            }
+        let temporary = match self {
+            Writers::One => [name.as_bytes(), b".new"].concat(),
             Writers::Many => {
                 let number = NEXT.fetch_add(1, Ordering::Relaxed);
-                format!(".haul-{}-{number}", std::process::id()).into()
+                format!(".haul-{}-{number}", std::process::id()).into_bytes()
             }
-        }
+        };
+        Name::new(temporary).ok_or_else(|| io::ErrorKind::InvalidFilename.into())
     }
 }
 
 /// Removes the regular file that a killed writer left.
-fn remove_leftover(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
-    let removed = stat_at(dir, name, Follow::No).and_then(|found| match found.kind {
-        FileKind::Regular => unlink_at(dir, name),
+fn remove_leftover(dir: &dyn Dir, name: &Name) -> io::Result<()> {
+    let removed = dir.stat_at(name, Follow::No).and_then(|found| match found.kind {
+        FileKind::Regular => dir.remove(name, Remove::File),
         _ => Err(io::ErrorKind::AlreadyExists.into()),
     });
     match removed {
@@ -255,6 +230,8 @@ fn remove_leftover(dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::{Call, MemoryStorage};
+    use std::ffi::OsString;
     use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -367,7 +344,51 @@ mod tests {
         replace_path(&path, ALL[1], |out| out.write_all(b"new")).unwrap();
         assert_eq!(fs::read(&path).unwrap(), b"new");
         let (_, name) = open_parent(Path::new("f")).unwrap();
-        assert_eq!(name, "f");
+        assert_eq!(name.as_bytes(), b"f");
         assert_eq!(open_parent(Path::new("/")).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+    /// Returns the bytes of the file `f` in a storage.
+    fn bytes_of_f(storage: &MemoryStorage) -> Vec<u8> {
+        let file = storage.root().source(&Name::new("f").unwrap(), Follow::No).unwrap();
+        file.read_all(100).unwrap()
+    }
+
+    #[test]
+    fn failed_calls_and_power_cuts_leave_the_old_file_or_the_new_one() {
+        let name = Name::new("f").unwrap();
+        for replacement in ALL {
+            let mut faults = 0;
+            for call in Call::ALL {
+                for nth in 1.. {
+                    let storage = MemoryStorage::new(1);
+                    let dir = storage.root();
+                    let old = dir.sink(&name, Create::New { mode: 0o600 }).unwrap();
+                    old.write_at(0, b"old").unwrap();
+                    old.sync(SyncWhat::All).unwrap();
+                    dir.sync().unwrap();
+                    let before = storage.count(call);
+                    storage.fail(call, nth, 5);
+                    let replaced = replace_file(&*dir, &name, replacement, |out| out.write_all(b"contents"));
+                    if storage.count(call) - before < nth {
+                        replaced.unwrap();
+                        break;
+                    }
+                    faults += 1;
+                    let what = format!("{call:?} {nth}");
+                    let is_replaced = call == Call::SyncNames;
+                    assert!(replaced.is_err(), "{what} was not reported");
+                    let expected = if is_replaced { &b"contents"[..] } else { b"old" };
+                    assert_eq!(bytes_of_f(&storage), expected, "{what}");
+                    let mut names = Vec::new();
+                    while dir.list().unwrap().next(10, &mut names).unwrap() {}
+                    assert_eq!(names.len(), 1, "{what}: no temporary file stays");
+                    for seed in 0..8 {
+                        let found = bytes_of_f(&storage.after_power_cut(seed));
+                        assert!(found == b"old" || found == expected, "{what}: {found:?}");
+                    }
+                }
+            }
+            assert!(faults >= if replacement.durability == Durability::None { 3 } else { 6 }, "{faults}");
+        }
     }
 }

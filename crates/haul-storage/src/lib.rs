@@ -16,9 +16,7 @@ pub mod storage;
 mod version;
 
 pub use device::{Capabilities, CopiesByItself, Device, Lengths};
-pub use durable_file::{
-    Draft, Durability, Replacement, Writers, open_parent, replace_file, replace_path, sync_names,
-};
+pub use durable_file::{Draft, Durability, Replacement, Writers, open_parent, replace_file, replace_path};
 pub use failure::FirstFailure;
 pub use haul_sys::cache::{Advice, Residency};
 pub use haul_sys::direct::Alignment;

@@ -6,10 +6,9 @@ use haul_net::Ticket;
 use haul_storage::{Draft, Durability, Writers, open_parent};
 use haul_sys::process;
 use std::ffi::OsStr;
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, IsTerminal, Read, Write};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use zeroize::Zeroizing;
 
@@ -78,11 +77,11 @@ pub(crate) fn write_secret(file: &Path, bytes: &[u8]) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file"));
     }
     let (dir, name) = open_parent(file)?;
-    let mut draft = Draft::create(dir.as_fd(), name, Writers::Many, SECRET_MODE)?;
+    let mut draft = Draft::create(&*dir, &name, Writers::Many, SECRET_MODE)?;
     // The umask may exclude this user.
-    draft.file().set_permissions(Permissions::from_mode(SECRET_MODE))?;
+    draft.file().set_mode(SECRET_MODE)?;
     draft.write_all(bytes)?;
-    draft.replace(name, Durability::Data)
+    draft.replace(&name, Durability::Data)
 }
 
 /// Returns the identity of a server, for any of its tickets: its key, or its addresses.
@@ -97,6 +96,8 @@ pub(crate) fn identity_bytes(ticket: &Ticket) -> Vec<u8> {
 mod tests {
     use super::*;
     use haul_net::{Grant, Role, Uses};
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     fn ticket() -> Ticket {
         let grant = Grant { role: Role::Both, uses: Uses::Once, expires: None };

@@ -2,30 +2,36 @@
 
 use super::LogError;
 use haul_log::objects::{HEAD_BYTES, Order, newer};
-use haul_storage::{Draft, Durability, Writers};
-use haul_sys::FileKind;
-use haul_sys::dir::read_dir;
+use haul_storage::{
+    Create, Dir, Draft, Durability, Entry, FileKind, Follow, Missing, Name, Remove, SinkFile, SyncWhat,
+    Writers, local,
+};
+use haul_sys::open::NO_FOLLOW;
+use haul_sys::process;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, DirBuilder, File};
-use std::io::{self, Read};
-use std::os::fd::AsFd;
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
+use std::ffi::OsStr;
+use std::fs::{self, DirBuilder, File, Metadata};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Maximum number of files that stay open between writes.
 const OPEN_MAX: usize = 32;
 
 /// Read limit for a log, in bytes: a thousand times the size of the largest job's log.
-const BYTES_MAX: u64 = 512 << 20;
+const BYTES_MAX: usize = 512 << 20;
+
+/// Number of entries of a directory that are read at a time.
+const ENTRIES_AT_ONCE: usize = 1024;
 
 /// Directory of an object log, in which orders are executed.
 #[derive(Debug)]
 pub(super) struct LogDir {
     path: PathBuf,
-    /// Open directory, for syncs of its names.
-    dir: File,
+    dir: Arc<dyn Dir>,
     syncs: bool,
-    open: BTreeMap<String, File>,
+    open: BTreeMap<String, Arc<dyn SinkFile>>,
     /// Files with unsynced writes.
     dirty: BTreeSet<String>,
     /// True if names were created or removed since the last sync.
@@ -43,7 +49,7 @@ impl LogDir {
     /// Opens a directory; creates it if it is missing. Only this user may have write access.
     pub(super) fn open(path: PathBuf, syncs: bool) -> Result<LogDir, LogError> {
         make(&path)?;
-        let dir = File::open(&path).map_err(LogError::io("open log directory", &path))?;
+        let dir = local::open(&path, Follow::Yes).map_err(LogError::io("open log directory", &path))?;
         let (open, dirty, lengths, made) = Default::default();
         Ok(LogDir { path, dir, syncs, open, dirty, renamed: false, lengths, made, is_performing: false })
     }
@@ -57,18 +63,19 @@ impl LogDir {
         let failed = |path: &Path| LogError::io("read log", path);
         let mut files = BTreeMap::new();
         let mut room = BYTES_MAX;
-        for entry in read_dir(&self.path).map_err(failed(&self.path))? {
-            let entry = entry.map_err(failed(&self.path))?;
-            let path = self.path.join(entry.name_os());
-            if entry.kind_in(&self.dir).map_err(failed(&path))? != FileKind::Regular {
+        for (name, kind) in entries(&*self.dir).map_err(failed(&self.path))? {
+            if kind != FileKind::Regular {
                 continue;
             }
-            let mut bytes = Vec::new();
-            let file = options().open(&path).map_err(failed(&path))?;
-            file.take(room + 1).read_to_end(&mut bytes).map_err(failed(&path))?;
-            let left = room.checked_sub(bytes.len() as u64);
-            room = left.ok_or_else(|| LogError::TooLarge { path: self.path.clone(), max: BYTES_MAX })?;
-            files.insert(entry.name_os().to_string_lossy().into_owned(), bytes);
+            let read = self.dir.source(&name, Follow::No).and_then(|file| file.read_all(room));
+            let bytes = read.map_err(|error| match error.kind() {
+                io::ErrorKind::FileTooLarge => {
+                    LogError::TooLarge { path: self.path.clone(), max: BYTES_MAX as u64 }
+                }
+                _ => failed(&self.path.join(name.as_os_str()))(error),
+            })?;
+            room -= bytes.len();
+            files.insert(name.as_os_str().to_string_lossy().into_owned(), bytes);
         }
         self.lengths = files.iter().map(|(name, bytes)| (name.clone(), bytes.len() as u64)).collect();
         Ok(files)
@@ -137,11 +144,11 @@ impl LogDir {
     pub(super) fn sync(&mut self) -> Result<(), LogError> {
         for name in std::mem::take(&mut self.dirty) {
             let path = self.path.join(&name);
-            let synced = self.file(&name).and_then(|file| file.sync_data());
+            let synced = self.file(&name).and_then(|file| file.sync(SyncWhat::Data));
             synced.map_err(LogError::io("sync log", &path))?;
         }
         if self.renamed {
-            self.dir.sync_all().map_err(LogError::io("sync log", &self.path))?;
+            self.dir.sync().map_err(LogError::io("sync log", &self.path))?;
             self.renamed = false;
         }
         Ok(())
@@ -149,14 +156,15 @@ impl LogDir {
 
     fn write(&mut self, name: &str, at: u64, bytes: &[u8]) -> io::Result<()> {
         self.dirty.insert(name.to_owned());
-        self.file(name)?.write_all_at(bytes, at)
+        self.file(name)?.write_at(at, bytes)
     }
 
     fn replace(&mut self, name: &str, parts: &[(u64, Vec<u8>)]) -> io::Result<()> {
-        let draft = Draft::create(self.dir.as_fd(), name, Writers::One, 0o600)?;
-        parts.iter().try_for_each(|(at, bytes)| draft.file().write_all_at(bytes, *at))?;
-        let file = draft.file().try_clone()?;
-        draft.replace(name, if self.syncs { Durability::Data } else { Durability::None })?;
+        let entry = name_of(name)?;
+        let draft = Draft::create(&*self.dir, &entry, Writers::One, 0o600)?;
+        parts.iter().try_for_each(|(at, bytes)| draft.file().write_at(*at, bytes))?;
+        let file = Arc::clone(draft.file());
+        draft.replace(&entry, if self.syncs { Durability::Data } else { Durability::None })?;
         self.renamed = true;
         self.dirty.remove(name);
         self.open.insert(name.to_owned(), file);
@@ -167,7 +175,7 @@ impl LogDir {
         self.open.remove(name);
         self.dirty.remove(name);
         self.renamed = true;
-        match fs::remove_file(self.path.join(name)) {
+        match self.dir.remove(&name_of(name)?, Remove::File) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
         }
@@ -176,26 +184,27 @@ impl LogDir {
     }
 
     /// Returns the open file of this name; creates the file if it is missing.
-    fn file(&mut self, name: &str) -> io::Result<&File> {
+    fn file(&mut self, name: &str) -> io::Result<&dyn SinkFile> {
         if !self.open.contains_key(name) {
             if self.open.len() >= OPEN_MAX {
                 self.close_one()?;
             }
-            let path = self.path.join(name);
-            let file = match options().write(true).open(&path) {
+            let entry = name_of(name)?;
+            let existing = Create::InPlace { missing: Missing::Fail, follow: Follow::No };
+            let file = match self.dir.sink(&entry, existing) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     self.renamed = true;
                     self.made.push(name.to_owned());
-                    options().write(true).create_new(true).open(&path)?
+                    self.dir.sink(&entry, Create::New { mode: 0o600 })?
                 }
                 opened => opened?,
             };
             self.open.insert(name.to_owned(), file);
         }
-        Ok(&self.open[name])
+        Ok(&*self.open[name])
     }
 
-    /// Closes one open file. If the file has unsynced writes, syncs it first: only the descriptor
+    /// Closes one open file. If the file has unsynced writes, syncs it first: only the open file
     /// that wrote is certain to report a failed write.
     fn close_one(&mut self) -> io::Result<()> {
         let clean = self.open.keys().find(|name| !self.dirty.contains(*name)).cloned();
@@ -204,7 +213,7 @@ impl LogDir {
             None => self.open.pop_first(),
         } && self.dirty.remove(&name)
         {
-            file.sync_data()?;
+            file.sync(SyncWhat::Data)?;
         }
         Ok(())
     }
@@ -214,24 +223,45 @@ impl LogDir {
 /// missing log is accepted.
 pub(super) fn refuse_newer(log: &Path) -> Result<(), LogError> {
     let failed = |path: &Path| LogError::io("read log", path);
-    let mut entries = match read_dir(log) {
+    let dir = match local::open(log, Follow::Yes) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        entries => entries.map_err(failed(log))?,
+        dir => dir.map_err(failed(log))?,
     };
-    while let Some(entry) = entries.next() {
-        let entry = entry.map_err(failed(log))?;
-        let path = log.join(entry.name_os());
-        if entry.kind_in(entries.fd()).map_err(failed(&path))? != FileKind::Regular {
+    for (name, kind) in entries(&*dir).map_err(failed(log))? {
+        if kind != FileKind::Regular {
             continue;
         }
-        let mut head = Vec::new();
-        let file = options().open(&path).map_err(failed(&path))?;
-        file.take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(failed(&path))?;
-        if let Some(flaw) = newer(&entry.name_os().to_string_lossy(), &head) {
+        let mut head = [0; HEAD_BYTES];
+        let read = dir.source(&name, Follow::No).and_then(|file| file.read_at(0, &mut head));
+        let got = read.map_err(failed(&log.join(name.as_os_str())))?;
+        if let Some(flaw) = newer(&name.as_os_str().to_string_lossy(), &head[..got]) {
             return Err(LogError::Newer { folder: log.to_path_buf(), flaw });
         }
     }
     Ok(())
+}
+
+/// Returns the entries of a directory of the state with their kinds, in any order.
+///
+/// # Errors
+/// Returns an error if the directory, or the kind of an entry, cannot be read.
+pub(super) fn entries(dir: &dyn Dir) -> io::Result<Vec<(Name, FileKind)>> {
+    let (mut list, mut found) = (dir.list()?, Vec::new());
+    while list.next(ENTRIES_AT_ONCE, &mut found)? {}
+    let with_kind = |Entry { name, kind, .. }| match kind {
+        Some(kind) => Some(Ok((name, kind))),
+        None => match dir.stat_at(&name, Follow::No) {
+            // A running job removes files.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            found => Some(found.map(|found| (name, found.kind))),
+        },
+    };
+    found.into_iter().filter_map(with_kind).collect()
+}
+
+/// Returns the name of a file of a log.
+fn name_of(name: &str) -> io::Result<Name> {
+    Name::try_from(OsStr::new(name))
 }
 
 /// Updates the file lengths for one order.
@@ -262,16 +292,21 @@ pub(crate) fn make(path: &Path) -> Result<(), LogError> {
         .create(path)
         .map_err(LogError::io("create directory", path))?;
     let found = fs::symlink_metadata(path).map_err(LogError::io("check directory", path))?;
-    if !found.is_dir() || found.uid() != haul_sys::process::effective_user() || found.mode() & 0o022 != 0 {
+    if !found.is_dir() || !is_own(&found) || found.mode() & 0o022 != 0 {
         return Err(LogError::Exposed { path: path.to_path_buf() });
     }
     Ok(())
+}
+
+/// Returns true if a file or directory belongs to the user of this process.
+pub(super) fn is_own(found: &Metadata) -> bool {
+    found.uid() == process::effective_user()
 }
 
 /// Returns the options for reading files of a job. They follow no link: a link could lead to
 /// another file of this user.
 pub(super) fn options() -> fs::OpenOptions {
     let mut options = File::options();
-    options.read(true).mode(0o600).custom_flags(haul_sys::open::NO_FOLLOW);
+    options.read(true).mode(0o600).custom_flags(NO_FOLLOW);
     options
 }

@@ -1,17 +1,13 @@
 //! List of the jobs below a state directory.
 
 use super::locked_job::{LockedJob, jobs_folder};
-use super::{Holder, LogError, command, job_lock, record_writer};
+use super::{Holder, LogError, command, folder, job_lock, record_writer};
 use haul_log::objects::Identity;
 use haul_log::record::{JobRecord, RecordFlaw, Status, nanoseconds};
-use haul_sys::Follow;
-use haul_sys::dir::read_dir;
-use haul_sys::open::NO_FOLLOW;
-use haul_sys::stat::stat_at;
+use haul_storage::{FileKind, Follow, Name, local};
 use std::cmp::Reverse;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -138,18 +134,15 @@ fn with_logs(state: &Path, found: Vec<Listed>) -> Vec<Listed> {
 
 /// Returns the IDs of all jobs that have a directory.
 pub(super) fn ids(state: &Path) -> Result<Vec<Identity>, LogError> {
-    let folder = jobs_folder(state);
-    let failed = || LogError::io("list the jobs in", &folder);
-    let entries = match read_dir(&folder) {
+    let jobs = jobs_folder(state);
+    let failed = || LogError::io("list the jobs in", &jobs);
+    let entries = match local::open(&jobs, Follow::Yes).and_then(|dir| folder::entries(&*dir)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries.map_err(failed())?,
     };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry.map_err(failed())?;
-        // Any other name does not belong to a job.
-        found.extend(entry.name_os().to_str().and_then(Identity::from_hex));
-    }
+    // Any other name does not belong to a job.
+    let id = |(name, _): (Name, FileKind)| Identity::from_hex(std::str::from_utf8(name.as_bytes()).ok()?);
+    let mut found: Vec<Identity> = entries.into_iter().filter_map(id).collect();
     found.sort_unstable();
     Ok(found)
 }
@@ -187,13 +180,13 @@ fn since_1970(time: SystemTime) -> i128 {
 /// Returns the sizes of the files of a log, in bytes; empty if there is no log.
 pub(super) fn sizes_in(log: &Path) -> Result<Vec<u64>, LogError> {
     let failed = || LogError::io("check log", log);
-    let mut entries = match read_dir(log) {
+    let dir = match local::open(log, Follow::Yes) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.map_err(failed())?,
+        dir => dir.map_err(failed())?,
     };
     let mut sizes = Vec::new();
-    while let Some(entry) = entries.next() {
-        match entry.and_then(|entry| stat_at(entries.fd(), &*entry.name, Follow::No)) {
+    for (name, _) in folder::entries(&*dir).map_err(failed())? {
+        match dir.stat_at(&name, Follow::No) {
             // A running job creates and removes files.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             found => sizes.push(found.map_err(failed())?.size),
@@ -223,7 +216,7 @@ pub fn prune(state: &Path) -> Result<(), LogError> {
         return Ok(());
     }
     // If the file cannot be written, the next job only examines all jobs again.
-    let _ = File::options().write(true).create(true).truncate(true).custom_flags(NO_FOLLOW).open(&mark);
+    let _ = folder::options().write(true).create(true).truncate(true).open(&mark);
     let jobs = jobs(state)?;
     for id in too_many(&jobs, since_1970(SystemTime::now())) {
         for job in jobs.iter().filter(|job| job.id == id) {

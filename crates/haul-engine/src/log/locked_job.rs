@@ -1,10 +1,9 @@
 //! Locked job: its directory and the lock on it.
 
 use super::job_lock::{self, JobLock};
-use super::{Holder, LogError};
+use super::{Holder, LogError, folder};
 use haul_log::objects::Identity;
-use haul_sys::FileKind;
-use haul_sys::dir::read_dir;
+use haul_storage::{FileKind, Follow, Remove, local};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -90,14 +89,12 @@ impl LockedJob {
 /// Removes everything in the directory of a job except the lock file. The lock file excludes other
 /// processes meanwhile, so this never removes files that the next holder creates.
 fn clear(home: &Path) -> io::Result<()> {
-    let mut entries = read_dir(home)?;
-    while let Some(entry) = entries.next() {
-        let entry = entry?;
-        let path = home.join(entry.name_os());
-        match entry.kind_in(entries.fd())? == FileKind::Directory {
-            _ if entry.name_os() == job_lock::NAME => {}
-            true => fs::remove_dir_all(path)?,
-            false => fs::remove_file(path)?,
+    let dir = local::open(home, Follow::Yes)?;
+    for (name, kind) in folder::entries(&*dir)? {
+        match kind == FileKind::Directory {
+            _ if name.as_os_str() == job_lock::NAME => {}
+            true => fs::remove_dir_all(home.join(name.as_os_str()))?,
+            false => dir.remove(&name, Remove::File)?,
         }
     }
     Ok(())

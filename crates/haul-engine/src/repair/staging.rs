@@ -3,17 +3,13 @@
 //! trusted, and therefore not synced.
 
 use super::places::Replica;
-use haul_storage::{Draft, Durability, Writers, local};
-use haul_sys::beneath::open_root;
-use haul_sys::dir::{DirReader, open_dir_at, read_dir};
-use haul_sys::open::{mkdir_at, open_entry_at, rmdir_at, unlink_at};
-use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{FileKind, Follow, process, transfer};
-use std::ffi::{CString, OsStr, OsString};
-use std::fs::{self, File, TryLockError};
+use haul_storage::{Dir, Draft, Durability, FileKind, Follow, Missing, Name, Node, Remove, Writers, local};
+use std::ffi::{OsStr, OsString};
+use std::fs::{File, TryLockError};
 use std::io::{self, Write};
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Maximum number of repairs that can fetch into one directory at the same time.
 const NUMBERS: u32 = 16;
@@ -30,15 +26,20 @@ const MARK: &str = "what-this-is";
 /// Name of a marker that is being written. Its rename makes it the marker.
 const MARK_DRAFT: &str = "what-this-is.new";
 
+/// Number of entries of the directory that are read at a time.
+const ENTRIES_AT_ONCE: usize = 1024;
+
 /// Read limit for the marker file, in bytes; above the size of a valid one.
 const MARK_BYTES: usize = 256;
 
 /// Staging directory. Its lock distinguishes a directory in use from one that a killed repair left.
 #[derive(Debug)]
 pub(super) struct Staging {
-    base: OwnedFd,
-    name: CString,
-    dir: File,
+    base: Arc<dyn Dir>,
+    name: Name,
+    dir: Arc<dyn Dir>,
+    /// Descriptor of the directory, which has the lock.
+    lock: File,
 }
 
 /// Part of the staging directory for one replica.
@@ -82,12 +83,10 @@ impl Staging {
     /// Returns the error of the kernel.
     pub(super) fn place(&self, id: &[u8]) -> io::Result<StagedPlace> {
         let name = haul_digest::digest(haul_digest::Algorithm::Xxh64, id).to_string();
-        let was_there = match mkdir_at(&self.dir, name.as_str(), MODE) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => true,
-            made => made.map(|()| false)?,
-        };
-        let path = self.way().join(name);
-        let replica = Replica::fetched(local::open(&path, Follow::No)?);
+        let path = self.way().join(&name);
+        let name = name_of(&name)?;
+        let was_there = make(&*self.dir, &name)?;
+        let replica = Replica::fetched(self.dir.dir(&name, Follow::No, Missing::Fail)?);
         Ok(StagedPlace { path: path.into_os_string(), replica, was_there })
     }
 
@@ -97,77 +96,76 @@ impl Staging {
     /// # Errors
     /// Returns the error of the kernel; the remaining contents stay.
     pub(super) fn remove(self) -> io::Result<()> {
-        let mut entries = read_dir(self.way())?;
-        while let Some(entry) = entries.next() {
-            let entry = entry?;
-            if entry.name.as_bytes() == MARK.as_bytes() {
-                continue;
+        let (mut list, mut entries) = (self.dir.list()?, Vec::new());
+        while list.next(ENTRIES_AT_ONCE, &mut entries)? {}
+        let mark = name_of(MARK)?;
+        for name in entries.into_iter().map(|entry| entry.name).filter(|name| *name != mark) {
+            match self.dir.stat_at(&name, Follow::No)?.kind {
+                FileKind::Directory => local::remove_tree(&*self.dir, &name)?,
+                _ => self.dir.remove(&name, Remove::File)?,
             }
-            let is_dir = entry.kind_in(entries.fd())? == FileKind::Directory;
-            let path = self.way().join(entry.name_os());
-            if is_dir { fs::remove_dir_all(path) } else { fs::remove_file(path) }?;
         }
-        match unlink_at(&self.dir, MARK) {
+        match self.dir.remove(&mark, Remove::File) {
             // The directory was created and not marked yet.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             removed => removed?,
         }
-        rmdir_at(&self.base, self.name.as_c_str())
+        self.base.remove(&self.name, Remove::Directory)
     }
 
     /// Opens the directory of this number. Returns `None` if another repair holds it, or if it is
     /// not a staging directory of this user. Also returns `None` if it is missing and `makes` is
     /// false.
     fn take(base: &OsStr, number: u32, makes: bool) -> io::Result<Option<Staging>> {
-        let base = open_root(base)?;
-        let name = CString::new(format!(".haul-fetched-{number}"))?;
+        let base = local::open(Path::new(base), Follow::Yes)?;
+        let name = name_of(&format!(".haul-fetched-{number}"))?;
         for _ in 0..ATTEMPTS {
             if makes {
-                match mkdir_at(&base, name.as_c_str(), MODE) {
-                    Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-                    _ => {}
-                }
+                make(&*base, &name)?;
             }
-            let dir = match open_dir_at(&base, name.as_c_str(), Follow::No) {
-                Ok(dir) => File::from(dir),
+            let dir = match base.dir(&name, Follow::No, Missing::Fail) {
+                Ok(dir) => dir,
                 Err(error) if makes && error.kind() == io::ErrorKind::NotFound => continue,
                 // The name is not a directory, or it does not exist.
                 Err(_) => return Ok(None),
             };
-            match dir.try_lock() {
+            let lock = File::from(local::descriptor_of(&*dir)?.as_fd().try_clone_to_owned()?);
+            match lock.try_lock() {
                 Ok(()) => {}
                 Err(TryLockError::WouldBlock) => return Ok(None),
                 Err(TryLockError::Error(error)) => return Err(error),
             }
-            let facts = stat_fd(&dir)?;
-            match stat_at(&base, name.as_c_str(), Follow::No) {
+            let facts = dir.stat()?;
+            match base.stat_at(&name, Follow::No) {
                 Ok(now) if now.is_same_file(&facts) => {}
                 // The directory was removed before it was locked.
                 _ => continue,
             }
-            let is_own = facts.uid == process::effective_user() && facts.mode & 0o077 == 0;
-            return Ok((is_own && is_marked(&dir, facts.ino, makes)?).then_some(Staging { base, name, dir }));
+            let is_private = facts.uid == dir.user() && facts.mode & 0o077 == 0;
+            let is_own = is_private && is_marked(&*dir, facts.ino, makes)?;
+            return Ok(is_own.then_some(Staging { base, name, dir, lock }));
         }
         Ok(None)
     }
 
     /// Returns a path to the directory that stays valid if a parent directory is renamed.
     fn way(&self) -> PathBuf {
-        Path::new("/proc/self/fd").join(self.dir.as_raw_fd().to_string())
+        Path::new("/proc/self/fd").join(self.lock.as_raw_fd().to_string())
     }
 }
 
 /// Returns true if the directory has a valid marker. If `marks` is true, writes the marker to an
 /// empty directory. The marker contains the inode number, so that a copy in a user's data is not
 /// treated as a staging directory.
-fn is_marked(dir: &File, ino: u64, marks: bool) -> io::Result<bool> {
+fn is_marked(dir: &dyn Dir, ino: u64, marks: bool) -> io::Result<bool> {
     let text = format!(
         "Data that 'haul repair' received from other hosts. The next repair removes it.\ninode {ino}\n"
     );
-    let found = match open_entry_at(dir, MARK) {
-        Ok(mark) if stat_fd(&mark)?.kind == FileKind::Regular => {
+    let mark = name_of(MARK)?;
+    let found = match dir.source(&mark, Follow::No) {
+        Ok(file) => {
             let mut found = vec![0; MARK_BYTES];
-            let got = transfer::read_at(&mark, 0, &mut found)?;
+            let got = file.read_at(0, &mut found)?;
             found.truncate(got);
             Some(found)
         }
@@ -184,24 +182,36 @@ fn is_marked(dir: &File, ino: u64, marks: bool) -> io::Result<bool> {
         Some(found) => text.as_bytes().starts_with(found) && has_only(dir, &[MARK, MARK_DRAFT])?,
     };
     if is_begun && marks {
-        let mut draft = Draft::create(dir.as_fd(), MARK, Writers::One, 0o600)?;
+        let mut draft = Draft::create(dir, &mark, Writers::One, 0o600)?;
         draft.write_all(text.as_bytes())?;
-        draft.replace(MARK, Durability::Data)?;
+        draft.replace(&mark, Durability::Data)?;
     }
     Ok(is_begun)
 }
 
 /// Returns true if the directory has no entries but some of these.
-fn has_only(dir: &File, names: &[&str]) -> io::Result<bool> {
-    let mut reader = DirReader::new(open_dir_at(dir, ".", Follow::No)?);
-    let mut found = Vec::new();
-    while reader.read_batch(names.len() + 1, &mut found)? && found.len() <= names.len() {}
+fn has_only(dir: &dyn Dir, names: &[&str]) -> io::Result<bool> {
+    let (mut list, mut found) = (dir.list()?, Vec::new());
+    while list.next(names.len() + 1, &mut found)? && found.len() <= names.len() {}
     Ok(found.iter().all(|entry| names.iter().any(|name| name.as_bytes() == entry.name.as_bytes())))
+}
+
+/// Creates a directory for this user. Returns true if the name existed.
+fn make(dir: &dyn Dir, name: &Name) -> io::Result<bool> {
+    match dir.make(name, &Node::Directory { mode: MODE }) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(true),
+        made => made.map(|()| false),
+    }
+}
+
+fn name_of(name: &str) -> io::Result<Name> {
+    Name::try_from(OsStr::new(name))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn bed() -> (tempfile::TempDir, OsString) {
@@ -307,7 +317,7 @@ mod tests {
         }
         // A copy of a staging directory, as in data that was copied during a repair.
         let staging = Staging::open(&base).unwrap();
-        assert_eq!(staging.name.as_c_str(), c".haul-fetched-4");
+        assert_eq!(staging.name.as_bytes(), b".haul-fetched-4");
         fs::create_dir(at(5)).unwrap();
         fs::set_permissions(at(5), fs::Permissions::from_mode(MODE)).unwrap();
         fs::copy(at(4).join("what-this-is"), at(5).join("what-this-is")).unwrap();

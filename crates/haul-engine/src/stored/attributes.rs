@@ -6,11 +6,9 @@ use haul_log::stored::xrootd::XrootdValue;
 use haul_log::stored::{STORED_BYTES_MAX, Stored, eos, xrootd};
 use haul_log::waybill::Moment;
 use haul_storage::{Inode, Stat};
-use haul_sys::metadata::{Place, list_xattrs, remove_xattr, set_xattr};
 use std::ffi::CString;
 use std::fmt::Display;
 use std::io;
-use std::os::fd::OwnedFd;
 
 /// First attribute of this project's format. The names of later pieces end in a period and their
 /// number, from 1.
@@ -49,30 +47,29 @@ impl SetError {
 }
 
 /// Returns the names of the attributes of a file with stored digests, in any form.
-pub(super) fn names(file: &OwnedFd) -> io::Result<Vec<CString>> {
-    let mut names = list_xattrs(Place::file(file))?;
+pub(super) fn names(file: &dyn Inode) -> io::Result<Vec<CString>> {
+    let mut names = file.attributes()?;
     names.retain(|name| super::is_attribute(name.to_bytes()));
     Ok(names)
 }
 
 /// Removes the listed attributes of the forms that take precedence over others: all but that of
 /// EOS.
-pub(super) fn remove(file: &OwnedFd, names: &[CString]) -> io::Result<()> {
+pub(super) fn remove(file: &dyn Inode, names: &[CString]) -> io::Result<()> {
     let eos = eos::VALUE_ATTRIBUTE.as_bytes();
     let mut removed = names.iter().filter(|name| !name.to_bytes().starts_with(eos));
-    removed.try_for_each(|name| remove_xattr(Place::file(file), name).map(drop))
+    removed.try_for_each(|name| file.remove_attribute(name).map(drop))
 }
 
 /// Replaces the stored value of a file with these attributes. The first piece is removed first and
 /// written last, so that an incomplete value is not a value.
-pub(super) fn set(file: &OwnedFd, names: &[CString], value: &[u8]) -> Result<(), SetError> {
-    let place = Place::file(file);
+pub(super) fn set(file: &dyn Inode, names: &[CString], value: &[u8]) -> Result<(), SetError> {
     let failed = |error| SetError::of(error, value.len());
     if !names.is_empty() {
         clear(file).map_err(failed)?;
     }
     for (number, piece) in value.chunks(PIECE_BYTES).enumerate().rev() {
-        if let Err(error) = set_xattr(place, &name(number), piece) {
+        if let Err(error) = file.set_attribute(&name(number), piece) {
             // Remove the incomplete value. An error of the removal is less important than the first
             // error.
             let _ = clear_from(file, number + 1);
@@ -83,16 +80,14 @@ pub(super) fn set(file: &OwnedFd, names: &[CString], value: &[u8]) -> Result<(),
 }
 
 /// Removes the stored value.
-fn clear(file: &OwnedFd) -> io::Result<()> {
-    match remove_xattr(Place::file(file), &name(0)) {
-        Ok(_) => clear_from(file, 1),
-        Err(error) => Err(error),
-    }
+fn clear(file: &dyn Inode) -> io::Result<()> {
+    file.remove_attribute(&name(0))?;
+    clear_from(file, 1)
 }
 
-fn clear_from(file: &OwnedFd, first: usize) -> io::Result<()> {
+fn clear_from(file: &dyn Inode, first: usize) -> io::Result<()> {
     let mut number = first;
-    while remove_xattr(Place::file(file), &name(number))? {
+    while file.remove_attribute(&name(number))? {
         number += 1;
     }
     Ok(())
@@ -118,7 +113,7 @@ fn name(piece: usize) -> CString {
 }
 
 /// Sets one attribute for each digest that XRootD supports.
-pub(super) fn set_xrootd(file: &OwnedFd, known: &StoredFileInfo<'_>) -> Result<(), SetError> {
+pub(super) fn set_xrootd(file: &dyn Inode, known: &StoredFileInfo<'_>) -> Result<(), SetError> {
     let mtime = known.facts.mtime.sec;
     let delay = known.now.saturating_sub(mtime).clamp(i64::from(i32::MIN), i64::from(i32::MAX)) as i32;
     for &digest in known.digests {
@@ -131,10 +126,10 @@ pub(super) fn set_xrootd(file: &OwnedFd, known: &StoredFileInfo<'_>) -> Result<(
 
 /// Sets the only value that EOS has for a file. The algorithm name is written first. A value whose
 /// length does not match its algorithm is rejected, so no mixture is accepted.
-pub(super) fn set_eos(file: &OwnedFd, known: &StoredFileInfo<'_>) -> Result<(), SetError> {
+pub(super) fn set_eos(file: &dyn Inode, known: &StoredFileInfo<'_>) -> Result<(), SetError> {
     for &digest in known.digests {
         if let Some(named) = eos::name_of(digest.algorithm()) {
-            let old = remove_xattr(Place::file(file), &c_name(eos::VALUE_ATTRIBUTE));
+            let old = file.remove_attribute(&c_name(eos::VALUE_ATTRIBUTE));
             old.map_err(|error| SetError::of(error, 0))?;
             put(file, eos::TYPE_ATTRIBUTE, named.as_bytes())?;
             return put(file, eos::VALUE_ATTRIBUTE, &eos::encode(digest));
@@ -143,8 +138,8 @@ pub(super) fn set_eos(file: &OwnedFd, known: &StoredFileInfo<'_>) -> Result<(), 
     Ok(())
 }
 
-fn put(file: &OwnedFd, name: &str, value: &[u8]) -> Result<(), SetError> {
-    set_xattr(Place::file(file), &c_name(name), value).map_err(|error| SetError::of(error, value.len()))
+fn put(file: &dyn Inode, name: &str, value: &[u8]) -> Result<(), SetError> {
+    file.set_attribute(&c_name(name), value).map_err(|error| SetError::of(error, value.len()))
 }
 
 fn c_name(name: &str) -> CString {

@@ -7,21 +7,19 @@ mod tree;
 pub use tree::HIDDEN;
 
 use crate::copy::quote;
-use crate::sum::reason;
+use crate::sum::{open_file, reason};
 use crate::waybill::{Root, differ, moment};
 use attributes::SetError;
 use haul_digest::{Algorithm, Digest, ObjectTable};
 use haul_log::stored::{Stored, StoredObjects, eos, xrootd};
 use haul_log::waybill::RelPath;
-use haul_storage::{Inode, local};
-use haul_sys::filesystem::FileSystem;
-use haul_sys::open::open_source_at;
-use haul_sys::stat::stat_fd;
-use haul_sys::{CWD, Follow, Stat, cache};
+use haul_storage::local::{OpenedFiles, source_descriptor};
+use haul_storage::{Inode, SourceFile, Stat};
 use parking_lot::Mutex;
 use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use thiserror::Error;
 use tree::Tree;
 
@@ -48,8 +46,9 @@ pub struct Store {
     earlier: Finder,
     /// True if new digests replace earlier ones of a file of the same size and time.
     accepts_changes: bool,
+    files: OpenedFiles,
     /// One file for each device whose file system is synced as a whole at the end.
-    unsynced: Mutex<Vec<(u64, OwnedFd)>>,
+    unsynced: Mutex<Vec<Arc<dyn SourceFile>>>,
 }
 
 /// Data about one file whose digests are stored.
@@ -149,7 +148,8 @@ impl Store {
         let failed = |source| StoreError::Hidden(root.as_os_str().to_owned(), source);
         let earlier = Finder::new(root.as_os_str()).map_err(StoreError::Earlier)?;
         let tree = (form == Form::Tree).then(|| Tree::make(root.as_os_str()).map_err(failed)).transpose()?;
-        Ok(Store { form, tree, earlier, accepts_changes, unsynced: Mutex::default() })
+        let (files, unsynced) = Default::default();
+        Ok(Store { form, tree, earlier, accepts_changes, files, unsynced })
     }
 
     /// Stores the digests of a file; `found` is the name that was opened, `path` the path below the
@@ -162,20 +162,20 @@ impl Store {
     /// another [`StoreError`] the file has neither new digests nor old ones that could be mistaken
     /// for new.
     pub fn put(&self, found: &OsStr, path: &RelPath, known: &StoredFileInfo<'_>) -> Result<(), StoreError> {
-        let file = open_source_at(CWD, found, Follow::Yes, false).map_err(StoreError::Open)?;
-        let now = stat_fd(&file).map_err(StoreError::Open)?;
+        let (file, now) = open_file(found).map_err(StoreError::Open)?;
+        let file = self.files.source(file, now);
         let same = now.identity() == known.facts.identity() && now.size == known.facts.size;
         if !same || now.mtime != known.facts.mtime {
             return Err(StoreError::Changed);
         }
-        let names = attributes::names(&file).map_err(StoreError::Earlier)?;
+        let names = attributes::names(&*file).map_err(StoreError::Earlier)?;
         let is_first = names.is_empty() && !self.earlier.has_tree();
-        let earlier = if is_first { None } else { self.find_earlier(&file, &now, path)? };
+        let earlier = if is_first { None } else { self.find_earlier(&*file, &now, path)? };
         if earlier.is_some_and(|earlier| known.contradicts(&earlier)) {
             if !self.accepts_changes {
                 return Err(StoreError::Rotted);
             }
-            self.remove(&file, &names, path)?;
+            self.remove(&*file, &names, path)?;
         }
         let whole = |taken: SetError| match taken {
             SetError::NoAttributes => StoreError::NoAttributes,
@@ -186,23 +186,22 @@ impl Store {
             (Form::Tree, Some(tree)) => {
                 return tree.put(path, &now, &known.stored().encode()).map_err(StoreError::Tree);
             }
-            (Form::Xattr | Form::Tree, _) => attributes::set(&file, &names, &known.stored().encode()),
-            (Form::Xrootd, _) => attributes::set_xrootd(&file, known),
-            (Form::Eos, _) => attributes::set_eos(&file, known),
+            (Form::Xattr | Form::Tree, _) => attributes::set(&*file, &names, &known.stored().encode()),
+            (Form::Xrootd, _) => attributes::set_xrootd(&*file, known),
+            (Form::Eos, _) => attributes::set_eos(&*file, known),
         }
         .map_err(whole)?;
-        self.note(file, now.dev)
+        self.note(file)
     }
 
     /// Returns the digests that `verify` uses for a file. Damaged ones do not count.
     fn find_earlier(
         &self,
-        file: &OwnedFd,
+        file: &dyn Inode,
         facts: &Stat,
         path: &RelPath,
     ) -> Result<Option<Stored>, StoreError> {
-        let file = local::source_of(file.try_clone().map_err(StoreError::Earlier)?, *facts);
-        match self.earlier.find(&*file, facts, path) {
+        match self.earlier.find(file, facts, path) {
             Ok(found) => Ok(found),
             Err(FindError::Flawed(_)) => Ok(None),
             Err(FindError::Read { source, .. }) => Err(StoreError::Earlier(source)),
@@ -210,20 +209,25 @@ impl Store {
     }
 
     /// Removes the earlier digests of a file in the forms that could take precedence over new ones.
-    fn remove(&self, file: &OwnedFd, names: &[CString], path: &RelPath) -> Result<(), StoreError> {
+    fn remove(&self, file: &dyn Inode, names: &[CString], path: &RelPath) -> Result<(), StoreError> {
         attributes::remove(file, names).map_err(StoreError::Attribute)?;
         self.earlier.tree.as_ref().map_or(Ok(()), |tree| tree.remove(path)).map_err(StoreError::Tree)
     }
 
     /// Records the file system of a file with new attributes. If that file system cannot be synced
     /// as a whole, syncs the file instead.
-    fn note(&self, file: OwnedFd, device: u64) -> Result<(), StoreError> {
-        if !FileSystem::of(&file).syncs_as_a_whole() {
-            return cache::sync_all(&file).map_err(StoreError::Sync);
+    fn note(&self, file: Arc<dyn SourceFile>) -> Result<(), StoreError> {
+        let device = file.device();
+        if !device.capabilities.syncs_as_a_whole {
+            // No trait syncs the attributes of a file that is only read.
+            let own = source_descriptor(&*file).map_or(Err(io::ErrorKind::Unsupported.into()), |file| {
+                file.try_clone_to_owned().map(File::from)
+            });
+            return own.and_then(|file| file.sync_all()).map_err(StoreError::Sync);
         }
         let mut unsynced = self.unsynced.lock();
-        if !unsynced.iter().any(|(known, _)| *known == device) {
-            unsynced.push((device, file));
+        if !unsynced.iter().any(|known| known.device().id == device.id) {
+            unsynced.push(Arc::clone(&file));
         }
         Ok(())
     }
@@ -239,7 +243,7 @@ impl Store {
             tree.sync().map_err(StoreError::Sync)?;
         }
         let unsynced = self.unsynced.into_inner();
-        unsynced.iter().try_for_each(|(_, file)| cache::sync_filesystem(file)).map_err(StoreError::Sync)
+        unsynced.iter().try_for_each(|file| file.sync_device()).map_err(StoreError::Sync)
     }
 }
 

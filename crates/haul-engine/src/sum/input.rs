@@ -23,6 +23,24 @@ pub(super) enum Input {
     Stream(Stream, Stat),
 }
 
+/// Opens the file at a path that a user names. Links are followed. Returns it with its metadata.
+///
+/// # Errors
+/// Returns the errors of openat(2) and statx(2).
+pub(crate) fn open_file(path: &OsStr) -> io::Result<(File, Stat)> {
+    let file = open_source_at(CWD, path, Follow::Yes, false)?;
+    let opened = stat::stat_fd(&file)?;
+    Ok((file.into(), opened))
+}
+
+/// Returns the metadata of the file at a path that a user names. Links are followed.
+///
+/// # Errors
+/// Returns the errors of statx(2).
+pub(super) fn stat_file(path: &OsStr) -> io::Result<Stat> {
+    stat::stat_at(CWD, path, Follow::Yes)
+}
+
 impl Input {
     /// Opens the file at a path. Links are followed. With `waits`, waits for the writer of a named
     /// pipe. Returns `None` if `stop` ended the wait.
@@ -30,7 +48,7 @@ impl Input {
     /// # Errors
     /// Returns the errors of openat(2), and [`io::ErrorKind::IsADirectory`] for a directory.
     pub(super) fn open(path: &OsStr, waits: bool, stop: &AtomicBool) -> io::Result<Option<Input>> {
-        let kind = if waits { stat::stat_at(CWD, path, Follow::Yes)?.kind } else { FileKind::Regular };
+        let kind = if waits { stat_file(path)?.kind } else { FileKind::Regular };
         let fd = match kind {
             FileKind::Regular | FileKind::Directory => open_source_at(CWD, path, Follow::Yes, false)?,
             FileKind::Fifo => {

@@ -22,7 +22,7 @@ use haul_proto::{
     Accept, CONTROL, Connect, Features, JobOptions, Keep, LogRequest, Message, PeerText, Reason, Role,
     SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, check_accepted, check_received, limits,
 };
-use haul_storage::{Dir, open_parent, sync_names};
+use haul_storage::{Dir, open_parent};
 use haul_sys::dir::CWD;
 use haul_sys::open::mkdir_at;
 use haul_sys::process;
@@ -432,7 +432,7 @@ pub(super) fn create_if_missing(job: &FetchJob) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Ok(()) if job.options.settle >= Level::Durable => {
             let (above, _) = open_parent(Path::new(&job.into))?;
-            sync_names(above)
+            above.sync()
         }
         made => made,
     }

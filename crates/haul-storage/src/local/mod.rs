@@ -18,6 +18,7 @@ mod stream;
 pub use sink::OpenedSink;
 pub use stream::Stream;
 
+use crate::name::Name;
 use crate::storage::{Dir, Inode, SinkFile, SourceFile, Storage};
 use device::Devices;
 use dir::LocalDir;
@@ -28,7 +29,7 @@ use source::LocalSource;
 use std::any::Any;
 use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -112,6 +113,19 @@ pub fn source_of(file: OwnedFd, opened: Stat) -> Arc<dyn SourceFile> {
 pub fn descriptor_of(dir: &dyn Dir) -> io::Result<OwnedFd> {
     let dir: &dyn Any = dir;
     dir.downcast_ref::<LocalDir>().ok_or(io::ErrorKind::InvalidInput)?.descriptor()
+}
+
+/// Removes the directory `name` of a directory of the local file system, with all its contents. No
+/// link is followed.
+///
+/// # Errors
+/// Returns the errors of [`descriptor_of`], [`std::fs::remove_dir_all`] and, for a directory of
+/// another storage, [`io::ErrorKind::InvalidInput`].
+pub fn remove_tree(dir: &dyn Dir, name: &Name) -> io::Result<()> {
+    let dir = descriptor_of(dir)?;
+    // The standard library follows no link, and the path starts at an open descriptor.
+    let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name.as_os_str());
+    std::fs::remove_dir_all(path)
 }
 
 /// Returns a directory of the local file system that the caller has opened to read it.

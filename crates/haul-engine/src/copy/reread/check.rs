@@ -147,9 +147,9 @@ impl OpenCopy<'_> {
         Ok(self.sink_digest(blocks, check.range)? == check.digest)
     }
 
-    /// Reads an object of the source again, from the device if its pages are clean, and writes every
-    /// byte, including zeros. Returns `false` if the unchanged source returns other bytes than
-    /// before.
+    /// Reads an object of the source again, from the device if its pages are clean, and writes
+    /// every byte, including zeros. Returns `false` if the unchanged source returns other bytes
+    /// than before.
     fn write_again(&self, blocks: &mut Blocks, check: Check) -> Result<bool, CopyError> {
         let start = check.range.start.0;
         let source = self.file.source.file().map_err(|source| self.read_failed(start, source))?;
