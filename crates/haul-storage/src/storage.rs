@@ -302,6 +302,14 @@ pub trait Dir: Inode {
     /// if the storage has no hard links.
     fn link(&self, from: &Name, to_dir: &dyn Dir, to: &Name) -> io::Result<()>;
 
+    /// Creates a regular file that never has a name, for data that only this process needs. Its
+    /// space is freed with its last handle. A storage that cannot do that removes the name at once,
+    /// and a kill in between leaves a file `.haul-PID-NUMBER`.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2).
+    fn nameless(&self) -> io::Result<Arc<dyn SinkFile>>;
+
     /// Renames an entry to `to` in `to_dir`. Any process sees the old name or the new one; with
     /// [`Replace::Yes`], an existing entry is replaced at once. Two names of one inode stay as they
     /// are.

@@ -12,14 +12,12 @@
 //! ```
 
 use super::known::read_file;
-use super::{LeafStore, LeafSums};
+use super::{LeafStore, LeafSums, Scratch};
 use haul_digest::{Algorithm, Digest, ObjectTable, digest};
 use haul_log::waybill::{Content, Entry, Kind, MARK_BYTES, Mark, Reader, Record, RelPath};
 use haul_model::{LeafSize, ObjectSize};
-use haul_sys::transfer;
 use std::fs::File;
 use std::io::{self, BufReader, Read};
-use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -39,7 +37,7 @@ pub(super) struct EarlierEntries {
     waybill: File,
     /// Length of the earlier sections in bytes.
     end: u64,
-    table: OwnedFd,
+    table: Scratch,
     slots: u64,
     /// Store for the leaves that are copied from an earlier section.
     leaves: Option<Arc<LeafStore>>,
@@ -77,7 +75,7 @@ impl Read for Sections<'_> {
 impl EarlierEntries {
     /// Reads the first `end` bytes of a waybill; `table` is an empty unnamed file. Damaged lines
     /// are skipped.
-    pub(super) fn open(waybill: File, end: u64, table: OwnedFd) -> io::Result<EarlierEntries> {
+    pub(super) fn open(waybill: File, end: u64, table: Scratch) -> io::Result<EarlierEntries> {
         let earlier = EarlierEntries { waybill, end, table, slots: 1 + end / BYTES_PER_SLOT, leaves: None };
         let mut reader = Reader::new(BufReader::with_capacity(
             1 << 18,
@@ -88,7 +86,7 @@ impl EarlierEntries {
                 let hash = hash(&entry.path);
                 let (at, _) = earlier.slot(hash)?;
                 let slot = [&hash[..], &reader.mark().to_bytes()].concat();
-                transfer::write_all_at(&earlier.table, at, &slot)?;
+                earlier.table.write_at(at, &slot)?;
             }
         }
         Ok(earlier)
@@ -102,7 +100,7 @@ impl EarlierEntries {
         loop {
             let (mut slot, at) = ([0; SLOT_BYTES], number * SLOT_BYTES as u64);
             // Beyond the end of the file, and in its holes, are empty slots.
-            transfer::read_at(&self.table, at, &mut slot)?;
+            self.table.read_at(at, &mut slot)?;
             let mut mark = [0; MARK_BYTES];
             mark.copy_from_slice(&slot[HASH_BYTES..]);
             match &slot[..HASH_BYTES] {

@@ -11,14 +11,13 @@
 //! Pages of written objects are used again, so the file grows to 1/32 of the data in flight. A
 //! small file has few leaves, which stay in memory.
 
+use super::Scratch;
 use haul_digest::{Algorithm, Digest, ObjectLeaf};
 use haul_log::waybill::{LEAVES_PER_LINE, LeafRun};
 use haul_model::{LeafSize, ObjectIndex, ObjectSize};
-use haul_sys::transfer;
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Size of one leaf digest, in bytes.
@@ -38,7 +37,7 @@ const _: () = assert!(PIECE_BYTES.is_multiple_of(VALUE_BYTES * LEAVES_PER_LINE a
 pub struct LeafStore {
     leaf: LeafSize,
     object: ObjectSize,
-    spill: OwnedFd,
+    spill: Scratch,
     pages: Mutex<Pages>,
     /// First error of a write.
     failure: Mutex<Option<io::Error>>,
@@ -54,7 +53,7 @@ struct Pages {
 
 impl LeafStore {
     /// Creates a store for leaves and objects of these sizes in an unnamed file.
-    pub fn new(spill: OwnedFd, leaf: LeafSize, object: ObjectSize) -> Arc<LeafStore> {
+    pub(super) fn new(spill: Scratch, leaf: LeafSize, object: ObjectSize) -> Arc<LeafStore> {
         Arc::new(LeafStore { leaf, object, spill, pages: Mutex::default(), failure: Mutex::default() })
     }
 
@@ -168,7 +167,7 @@ impl LeafWriter {
 
     fn spill(&mut self) {
         let page = self.page.get_or_insert_with(|| self.store.page());
-        let written = transfer::write_all_at(&self.store.spill, page.offset(self.spilled), &self.ready);
+        let written = self.store.spill.write_at(page.offset(self.spilled), &self.ready);
         self.spilled += self.ready.len() as u64;
         self.ready.clear();
         if let Err(error) = written {
@@ -231,7 +230,7 @@ impl LeafSums {
             match &leaves.kept {
                 Kept::Memory(values) => piece[..now].copy_from_slice(&values[at as usize..][..now]),
                 Kept::Page(page) => {
-                    let got = transfer::read_at(&self.store.spill, page.offset(at), &mut piece[..now])?;
+                    let got = self.store.spill.read_at(page.offset(at), &mut piece[..now])?;
                     if got < now {
                         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
                     }
@@ -303,8 +302,18 @@ fn digest(value: &[u8]) -> Digest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_sys::open::create_nameless;
-    use haul_sys::stat::stat_fd;
+    use haul_storage::memory::{Call, MemoryStorage};
+
+    /// Creates a store of leaves of 1 KiB on a storage.
+    fn store(storage: &MemoryStorage, object: ObjectSize) -> Arc<LeafStore> {
+        let spill = Scratch::in_dir(&*storage.root()).unwrap();
+        LeafStore::new(spill, LeafSize::new(1024, object).unwrap(), object)
+    }
+
+    /// Returns the size of the spill.
+    fn size(store: &LeafStore) -> u64 {
+        store.spill.size().unwrap()
+    }
 
     fn value(number: u64) -> Digest {
         haul_digest::digest(Algorithm::Blake3, &number.to_le_bytes())
@@ -328,14 +337,8 @@ mod tests {
 
     #[test]
     fn leaves_are_read_back_and_their_pages_reused() {
-        let dir = tempfile::tempdir().unwrap();
         let object = ObjectSize::round_up(4 << 20);
-        let store = LeafStore::new(
-            create_nameless(dir.path()).unwrap(),
-            LeafSize::new(1024, object).unwrap(),
-            object,
-        );
-        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "the spill has no name");
+        let store = store(&MemoryStorage::new(1), object);
         for round in 0..5 {
             let mut sums = LeafSums::new(&store);
             let counts = [1, 63, 64, 65, 2047, 2048, 2049, 4096];
@@ -348,39 +351,29 @@ mod tests {
             }
             assert!(read(&sums, 8).is_err(), "an object that never came");
         }
-        let size = stat_fd(&store.spill).unwrap().size;
+        let size = size(&store);
         assert!(size <= 8 * 4096 * 32, "five times eight pages took the room of {size} bytes");
     }
 
     #[test]
     fn few_leaves_of_a_single_object_stay_in_memory() {
-        let dir = tempfile::tempdir().unwrap();
-        let object = ObjectSize::DEFAULT;
-        let store = LeafStore::new(
-            create_nameless(dir.path()).unwrap(),
-            LeafSize::new(1024, object).unwrap(),
-            object,
-        );
+        let store = store(&MemoryStorage::new(1), ObjectSize::DEFAULT);
         for (count, spilled) in [(0, 0), (2, 0), (64, 0), (65, 65 * 32)] {
             let mut sums = LeafSums::new(&store);
             sums.set(ObjectIndex(0), written(&store, count, true));
             assert_eq!(read(&sums, 0).unwrap().len() as u64, count);
-            assert_eq!(stat_fd(&store.spill).unwrap().size, spilled, "{count} leaves");
+            assert_eq!(size(&store), spilled, "{count} leaves");
         }
     }
 
     #[test]
     fn leaf_write_error_is_reported() {
-        let dir = tempfile::tempdir().unwrap();
-        let object = ObjectSize::DEFAULT;
-        let leaf = LeafSize::new(1024, object).unwrap();
-        // A read-only descriptor: every write fails.
-        let file = dir.path().join("full");
-        std::fs::write(&file, "").unwrap();
-        let spill = std::fs::File::open(&file).unwrap().into();
-        let store = LeafStore::new(spill, leaf, object);
+        let storage = MemoryStorage::new(1);
+        let store = store(&storage, ObjectSize::DEFAULT);
+        storage.fail(Call::Write, 1, 28);
         let mut sums = LeafSums::new(&store);
         sums.set(ObjectIndex(0), written(&store, 100, true));
-        assert_eq!(read(&sums, 0).unwrap_err().raw_os_error(), Some(9), "EBADF, as the write said");
+        let error = read(&sums, 0).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(28), "ENOSPC, as the write said");
     }
 }

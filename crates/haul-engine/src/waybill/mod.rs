@@ -6,6 +6,7 @@ mod facts;
 mod known;
 mod leaves;
 mod reuse;
+mod scratch;
 mod writer;
 
 pub(crate) use cut_off::any_state;
@@ -16,4 +17,5 @@ pub use known::{EarlierDigests, Wanted};
 pub(crate) use leaves::{LeafGatherer, LeafWriter, ObjectLeaves};
 pub use leaves::{LeafStore, LeafSums};
 pub use reuse::{OrderTag, ReusingOrders};
+use scratch::Scratch;
 pub use writer::{WaybillError, WaybillWriter};

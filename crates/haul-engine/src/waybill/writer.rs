@@ -3,7 +3,7 @@
 use super::cut_off::{Files, SectionPosition, take_up};
 use super::earlier::EarlierEntries;
 use super::known::{EarlierDigests, Wanted};
-use super::{LeafStore, LeafSums};
+use super::{LeafStore, LeafSums, Scratch};
 use crate::log::{DeferredRecord, StampFile, Stamped};
 use haul_digest::ObjectTable;
 use haul_log::waybill::{
@@ -11,15 +11,12 @@ use haul_log::waybill::{
     WriteError, Writer, may_append,
 };
 use haul_model::{LeafSize, ObjectIndex, ObjectSize};
-use haul_sys::open::create_nameless;
-use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{CWD, FileKind, Follow, Stat};
+use haul_storage::Stat;
 use parking_lot::{Mutex, MutexGuard};
 use std::ffi::{OsStr, OsString};
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, BufWriter, Read, Seek, SeekFrom};
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,7 +115,7 @@ impl WaybillWriter {
     /// waybill.
     pub fn begin(path: &OsStr, job: &Job) -> Result<WaybillWriter, WaybillError> {
         let (file, is_new) = open_locked(path)?;
-        let facts = stat_fd(&file).map_err(|source| WaybillError::File {
+        let facts = file.metadata().map_err(|source| WaybillError::File {
             action: "open",
             path: path.to_owned(),
             source,
@@ -157,7 +154,7 @@ impl WaybillWriter {
         let files = deferred_record.folder().map(|folder| Files::of(&folder));
         let facts = cut_off(path, &mut file, files.as_ref(), job)?;
         let resumable_section =
-            ResumableSection { deferred_record: Arc::clone(deferred_record), offset: facts.size, stamped };
+            ResumableSection { deferred_record: Arc::clone(deferred_record), offset: facts.len(), stamped };
         let waybill_writer = WaybillWriter::write(path, job, file, is_new, &facts, Some(resumable_section))?;
         let known = match files.filter(|files| files.known.exists()) {
             Some(files) => {
@@ -174,7 +171,7 @@ impl WaybillWriter {
         job: &Job,
         mut file: File,
         is_new: bool,
-        facts: &Stat,
+        facts: &Metadata,
         resumable_section: Option<ResumableSection>,
     ) -> Result<WaybillWriter, WaybillError> {
         let failed = |action| move |source| WaybillError::File { action, path: path.to_owned(), source };
@@ -185,8 +182,8 @@ impl WaybillWriter {
         file.seek(SeekFrom::Start(0)).map_err(failed("read"))?;
         (&mut file).take(LINE_BYTES_MAX as u64).read_to_end(&mut first).map_err(failed("read"))?;
         may_append(&first).map_err(not_appendable)?;
-        file.seek(SeekFrom::Start(facts.size.saturating_sub(TAIL_BYTES as u64))).map_err(failed("read"))?;
-        let writer = if facts.size == 0 {
+        file.seek(SeekFrom::Start(facts.len().saturating_sub(TAIL_BYTES as u64))).map_err(failed("read"))?;
+        let writer = if facts.len() == 0 {
             Writer::new(BufWriter::new(file), job)
         } else {
             let mut bytes = Vec::new();
@@ -196,15 +193,15 @@ impl WaybillWriter {
         };
         let writer = Some(writer.map_err(written)?);
         let earlier =
-            if facts.size == 0 { Ok(Earlier::None) } else { held.try_clone().map(Earlier::NotRead) };
+            if facts.len() == 0 { Ok(Earlier::None) } else { held.try_clone().map(Earlier::NotRead) };
         let earlier = Mutex::new(earlier.map_err(failed("open"))?);
         let file = Some(held);
         let state =
             State { writer, file, failure: None, stamps: StampFile::default(), entries: 0, is_told: false };
         Ok(WaybillWriter {
             path: path.to_owned(),
-            identity: facts.identity(),
-            begin: facts.size,
+            identity: identity(facts),
+            begin: facts.len(),
             is_new,
             resumable_section,
             state: Mutex::new(state),
@@ -227,7 +224,8 @@ impl WaybillWriter {
     pub fn leaf_store(&self, leaf: LeafSize, object: ObjectSize) -> Result<Arc<LeafStore>, WaybillError> {
         let failed =
             |source| WaybillError::File { action: "store leaf digests of", path: self.path.clone(), source };
-        nameless_beside(&self.path).map(|spill| LeafStore::new(spill, leaf, object)).map_err(failed)
+        let spill = Scratch::beside(Path::new(&self.path)).map_err(failed)?;
+        Ok(LeafStore::new(spill, leaf, object))
     }
 
     /// Writes an entry with the digests of its objects and leaves. After a failed write, nothing
@@ -255,7 +253,7 @@ impl WaybillWriter {
         if let Earlier::NotRead(waybill) = &*earlier {
             let opened = waybill.try_clone().and_then(|waybill| {
                 // Confined sessions cannot create files everywhere; they write complete entries.
-                let Ok(table) = nameless_beside(&self.path) else { return Ok(Earlier::None) };
+                let Ok(table) = Scratch::beside(Path::new(&self.path)) else { return Ok(Earlier::None) };
                 EarlierEntries::open(waybill, self.begin, table).map(Earlier::Read)
             });
             *earlier = opened.unwrap_or_else(|error| {
@@ -399,9 +397,9 @@ impl WaybillWriter {
         let failed = |action| move |source| WaybillError::File { action, path: self.path.clone(), source };
         file.set_len(self.begin).map_err(failed("truncate"))?;
         let is_ours =
-            || stat_at(CWD, &*self.path, Follow::No).is_ok_and(|found| found.identity() == self.identity);
+            || fs::symlink_metadata(&self.path).is_ok_and(|found| identity(&found) == self.identity);
         if self.is_new && is_ours() {
-            std::fs::remove_file(&self.path).map_err(failed("remove"))?;
+            fs::remove_file(&self.path).map_err(failed("remove"))?;
         }
         Ok(())
     }
@@ -436,12 +434,17 @@ impl WaybillWriter {
 
 /// Removes the last section if an earlier run of the job left it unfinished. Returns the metadata
 /// of the file afterwards.
-fn cut_off(path: &OsStr, file: &mut File, files: Option<&Files>, job: &Job) -> Result<Stat, WaybillError> {
+fn cut_off(
+    path: &OsStr,
+    file: &mut File,
+    files: Option<&Files>,
+    job: &Job,
+) -> Result<Metadata, WaybillError> {
     let failed = |action| move |source| WaybillError::File { action, path: path.to_owned(), source };
     if let Some(offset) = take_up(file, files, job).map_err(failed("resume"))? {
         file.set_len(offset).map_err(failed("truncate"))?;
     }
-    stat_fd(&*file).map_err(failed("open"))
+    file.metadata().map_err(failed("open"))
 }
 
 /// Opens and locks a waybill. Creates the file if it does not exist, and returns true with it then.
@@ -470,20 +473,16 @@ fn open_locked(path: &OsStr) -> Result<(File, bool), WaybillError> {
             failed("lock")(io::Error::new(io::ErrorKind::WouldBlock, "another job holds the lock"))
         }
     })?;
-    let facts = stat_fd(&file).map_err(failed("open"))?;
-    if facts.kind != FileKind::Regular {
+    if !file.metadata().map_err(failed("open"))?.is_file() {
         let source = io::Error::new(io::ErrorKind::InvalidInput, "Not a regular file");
         return Err(failed("write")(source));
     }
     Ok((file, is_new))
 }
 
-/// Creates an unnamed file for data that waits for the waybill. It is in the directory of the
-/// waybill, whose file system needs the space anyway. If no file can be created there, the
-/// directory for temporary files is used.
-fn nameless_beside(path: &OsStr) -> io::Result<OwnedFd> {
-    let dir = Path::new(path).parent().filter(|dir| !dir.as_os_str().is_empty());
-    create_nameless(dir.unwrap_or(Path::new("."))).or_else(|_| create_nameless(&std::env::temp_dir()))
+/// Returns the device and inode of a file.
+fn identity(found: &Metadata) -> (u64, u64) {
+    (found.dev(), found.ino())
 }
 
 /// `O_NONBLOCK`: if the path is a pipe, the open call must not wait for its other end.

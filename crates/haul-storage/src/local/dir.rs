@@ -240,6 +240,10 @@ impl Dir for LocalDir {
         Ok(Arc::new(LocalSink::open(&self.0, name, create)?))
     }
 
+    fn nameless(&self) -> io::Result<Arc<dyn SinkFile>> {
+        Ok(Arc::new(LocalSink::nameless(&self.0)?))
+    }
+
     fn make(&self, name: &Name, node: &Node<'_>) -> io::Result<()> {
         let place = self.open()?;
         let (place, name) = (place.fd(), name.as_c_str());

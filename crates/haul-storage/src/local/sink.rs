@@ -17,7 +17,8 @@ use haul_sys::cache::{Advice, FOLIO_BYTES_MAX};
 use haul_sys::direct::{self, Alignment};
 use haul_sys::filesystem::Backing;
 use haul_sys::open::{
-    ForUpdate, create_new_at, create_through_at, open_regular_for_update_at, reopen_source, unlink_at,
+    ForUpdate, create_nameless_at, create_new_at, create_through_at, open_regular_for_update_at,
+    reopen_source, unlink_at,
 };
 use haul_sys::sparse::Support;
 use haul_sys::transfer::CopyRange;
@@ -110,6 +111,14 @@ impl LocalSink {
             direct: RwLock::default(),
             is_shared: Mutex::default(),
         }
+    }
+
+    /// Creates a file without a name on the device of a directory.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2).
+    pub(super) fn nameless(dir: &DirPlace) -> io::Result<LocalSink> {
+        Ok(LocalSink::created(dir, create_nameless_at(dir.open()?.fd())?))
     }
 
     /// Returns a file that was created in a directory.

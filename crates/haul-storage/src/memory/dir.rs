@@ -195,6 +195,14 @@ impl Dir for Handle<ForNames> {
         })
     }
 
+    fn nameless(&self) -> io::Result<Arc<dyn SinkFile>> {
+        self.call(Call::OpenSink, |disk| {
+            let ino = new_file(disk, TEMPORARY_MODE);
+            let sink = ForWriting::new(disk, ino, true, None);
+            Ok(self.shared.open(disk, ino, sink) as Arc<dyn SinkFile>)
+        })
+    }
+
     fn make(&self, name: &Name, node: &Node<'_>) -> io::Result<()> {
         self.call(Call::Make, |disk| {
             disk.ensure_free(self.ino, name)?;

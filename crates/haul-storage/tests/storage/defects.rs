@@ -125,6 +125,7 @@ defects! {
     InPlaceCreatesMissingFiles,
     NewOpensExistingFiles,
     NewIgnoresMode,
+    NamelessFileHasName,
     AllFilesAreNew,
     LockIsShared,
     LockNeverEnds,
@@ -442,6 +443,16 @@ impl Dir for BadDir {
             _ => dir.sink(name, create),
         };
         Ok(self.sink_of(sink?, name, create))
+    }
+
+    fn nameless(&self) -> io::Result<Arc<dyn SinkFile>> {
+        match self.defect {
+            D::NamelessFileHasName => {
+                let name = Name::new("nameless").expect("a name");
+                self.inner.sink(&name, Create::New { mode: 0o600 })
+            }
+            _ => self.inner.nameless(),
+        }
     }
 
     fn make(&self, name: &Name, node: &Node<'_>) -> io::Result<()> {

@@ -17,6 +17,8 @@ cases! {
     new_file_replaces_nothing;
     new_file_is_not_created_through_a_link: Links;
     file_in_place_keeps_its_bytes_and_its_inode;
+    nameless_file_is_in_no_directory;
+    nameless_files_are_apart;
     missing_file_in_place_is_not_found;
     missing_file_in_place_is_created_on_request;
     other_kinds_are_not_opened_in_place: Links, Specials;
@@ -129,6 +131,23 @@ fn file_in_place_keeps_its_bytes_and_its_inode(subject: &dyn Subject) {
     }
     in_place(&*root, "f").write_at(0, b"B").expect("written");
     assert_eq!(read(&*root, "f"), b"Bytes");
+}
+
+fn nameless_file_is_in_no_directory(subject: &dyn Subject) {
+    let root = subject.root();
+    let file = root.nameless().expect("created");
+    file.write_at(0, b"bytes").expect("written");
+    assert!(file.is_new() && listed(&*root).is_empty());
+    assert_eq!(file.stat().expect("found").size, 5);
+}
+
+fn nameless_files_are_apart(subject: &dyn Subject) {
+    let files = [(); 2].map(|()| subject.root().nameless().expect("created"));
+    for (file, bytes) in files.iter().zip([b"one", b"two"]) {
+        file.write_at(0, bytes).expect("written");
+    }
+    let read = files.map(|file| read_all(&*file.reader().expect("opened")));
+    assert_eq!(read, [b"one", b"two"]);
 }
 
 fn missing_file_in_place_is_not_found(subject: &dyn Subject) {
