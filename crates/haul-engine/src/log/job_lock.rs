@@ -7,7 +7,7 @@ use super::holder::Holder;
 use super::{LogError, folder};
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Read, Seek, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
@@ -132,11 +132,8 @@ impl JobLock {
 /// Opens the lock file of the job in the directory `home`; creates both if they are missing.
 fn open(home: &Path, path: &Path) -> Result<File, LogError> {
     folder::make(home)?;
-    let mut options = File::options();
-    options.read(true).write(true).create(true).truncate(false).mode(0o600);
-    // Follow no link: a link could lead to another file of this user.
-    options.custom_flags(haul_sys::open::NO_FOLLOW);
-    options.open(path).map_err(LogError::io("open lock", path))
+    let opened = folder::options().write(true).create(true).truncate(false).open(path);
+    opened.map_err(LogError::io("open lock", path))
 }
 
 /// Returns true if the directory disappeared between two calls: the previous holder finished the

@@ -5,9 +5,8 @@ use haul_digest::{Algorithm, digest};
 use haul_model::Moment;
 use haul_storage::{Durability, Replacement, Writers, replace_path};
 use haul_sys::process;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, Read};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
 /// Name of the file in the directory of a job.
@@ -68,8 +67,7 @@ impl RunHistory {
     /// Returns [`LogError::Io`] if the file cannot be read.
     pub fn read(home: &Path, has_run: bool) -> Result<RunHistory, LogError> {
         let path = home.join(NAME);
-        let mut options = File::options();
-        let file = match options.read(true).custom_flags(haul_sys::open::NO_FOLLOW).open(&path) {
+        let file = match folder::options().open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok(if has_run { RunHistory::lost() } else { RunHistory::default() });
             }

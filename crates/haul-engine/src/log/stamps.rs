@@ -12,12 +12,12 @@
 //! systems. A file that was changed right before it was read could be changed again within the same
 //! tick. Such a file gets no stamp.
 
+use super::folder;
 use haul_digest::{Algorithm, Hasher};
-use haul_sys::Stat;
-use haul_sys::stat::Timespec;
+use haul_storage::{Stat, Timespec};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -104,9 +104,7 @@ impl StampFile {
         if self.waiting.is_empty() {
             return Ok(());
         }
-        let mut options = File::options();
-        options.write(true).create(true).truncate(false).mode(0o600).custom_flags(haul_sys::open::NO_FOLLOW);
-        let file = options.open(path)?;
+        let file = folder::options().write(true).create(true).truncate(false).open(path)?;
         let mut run: Vec<u8> = Vec::new();
         let mut next = 0;
         for &(number, stamp) in &self.waiting {
@@ -145,9 +143,7 @@ impl EarlierStamps {
     /// # Errors
     /// Returns an error if the file exists and cannot be opened.
     pub(crate) fn open(path: &Path) -> io::Result<EarlierStamps> {
-        let mut options = File::options();
-        options.read(true).custom_flags(haul_sys::open::NO_FOLLOW);
-        match options.open(path) {
+        match folder::options().open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(EarlierStamps::none()),
             opened => Ok(EarlierStamps { file: Some(opened?) }),
         }

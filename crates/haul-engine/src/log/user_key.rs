@@ -35,7 +35,7 @@ pub fn journal_key(state: &Path) -> Result<Option<DigestKey>, LogError> {
         opened => opened.map_err(failed())?,
     };
     let facts = file.metadata().map_err(failed())?;
-    let is_private = facts.uid() == haul_sys::process::effective_user() && facts.mode() & OTHERS == 0;
+    let is_private = folder::is_own(&facts) && facts.mode() & OTHERS == 0;
     if !facts.is_file() || !is_private || facts.len() != KEYED_DIGEST_BYTES as u64 {
         return Err(LogError::ExposedKey { path });
     }

@@ -1,10 +1,11 @@
 //! Input and output types of a checksum job.
 
+use super::input::stat_file;
 use super::settings::Recipe;
 use crate::waybill::LeafSums;
 use haul_digest::{Digest, FileSum, ObjectTable};
 use haul_model::{ByteLen, ByteOffset, ByteRange};
-use haul_storage::{Dir, Name, Stat};
+use haul_storage::{Dir, Follow, Name, Stat};
 use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
@@ -83,6 +84,19 @@ impl Source {
     /// Returns true if the source can be opened again and read from its start.
     pub fn can_be_reopened(&self) -> bool {
         !matches!(self, Source::Stdin | Source::StdinAgain)
+    }
+
+    /// Returns the metadata of a source of a walk that is about to be read; `None` for the sources
+    /// that no walk finds.
+    ///
+    /// # Errors
+    /// Returns the errors of statx(2).
+    pub(crate) fn stat(&self) -> io::Result<Option<Stat>> {
+        match self {
+            Source::Path(path) | Source::Named(path) => stat_file(path).map(Some),
+            Source::Beneath(dir, name) => dir.stat_at(name, Follow::No).map(Some),
+            Source::Within(..) | Source::Stdin | Source::StdinAgain => Ok(None),
+        }
     }
 }
 

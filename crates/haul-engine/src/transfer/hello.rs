@@ -23,8 +23,6 @@ use haul_proto::{
     SESSION_TOKEN_BYTES, Timing, VERSION, Why, Window, check_accepted, check_received, limits,
 };
 use haul_storage::{Dir, open_parent};
-use haul_sys::dir::CWD;
-use haul_sys::open::mkdir_at;
 use haul_sys::process;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -428,7 +426,7 @@ fn session_number(token: &[u8; SESSION_TOKEN_BYTES]) -> u64 {
 /// Creates the destination directory of a fetch, if only its last component is missing. Its name is
 /// durable if the files of the job are to be.
 pub(super) fn create_if_missing(job: &FetchJob) -> io::Result<()> {
-    match mkdir_at(CWD, job.into.as_os_str(), 0o777) {
+    match std::fs::create_dir(&job.into) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Ok(()) if job.options.settle >= Level::Durable => {
             let (above, _) = open_parent(Path::new(&job.into))?;

@@ -17,9 +17,7 @@
 use crate::log::STATE;
 use haul_digest::{Algorithm, Digest, digest};
 use haul_log::waybill::{Job, LINE_BYTES_MAX, Reader, Record, TAIL_BYTES, Tail};
-use haul_storage::{Durability, Replacement, Writers, replace_path};
-use haul_sys::dir::CWD;
-use haul_sys::open::{RenameMode, rename_at};
+use haul_storage::{Durability, Replace, Replacement, Writers, open_parent, replace_path};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -165,8 +163,9 @@ fn set_aside(waybill: &mut File, offset: u64, files: &Files) -> io::Result<bool>
     // Rename in this order. If only the first rename happens, the old stamps cannot match files
     // that this run hashed again, because no file gets an older change time.
     replace_path(&files.known, DURABLE, |out| io::copy(&mut section, out).map(drop))?;
-    let stamps = (files.stamps.as_path(), files.known_stamps.as_path());
-    ignore_not_found(rename_at(CWD, stamps.0, CWD, stamps.1, RenameMode::Replace))?;
+    let (dir, stamps) = open_parent(&files.stamps)?;
+    let (known_dir, known_stamps) = open_parent(&files.known_stamps)?;
+    ignore_not_found(dir.rename(&stamps, &*known_dir, &known_stamps, Replace::Yes))?;
     Ok(is_last)
 }
 

@@ -4,10 +4,10 @@ use super::LeafSums;
 use haul_digest::{Algorithm, Digest, ObjectTable};
 use haul_log::waybill::{Content, CopyMethod, Entry, Kind, Moment, Objects, PathError, RelPath, Special};
 use haul_model::Level;
-use haul_sys::open::read_link_at;
-use haul_sys::{CWD, FileKind, Follow, Stat, stat};
+use haul_storage::{FileKind, Inode, Stat, open_parent};
 use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
 
 /// Results about the contents of a file.
 #[derive(Clone, Copy, Debug)]
@@ -157,9 +157,15 @@ impl Root {
             return Ok(Named { link: None, file: path });
         };
         let beneath = file.strip_prefix(&root).map_err(|_| PathError::LeadsOut)?;
-        let link = stat::stat_at(CWD, found, Follow::No).ok().filter(|found| found.kind == FileKind::Symlink);
-        let Some(link) = link else { return Ok(Named { link: None, file: path }) };
-        let entry = name_entry(path, &link, read_link_at(CWD, found).ok());
+        if !std::fs::symlink_metadata(found).is_ok_and(|found| found.is_symlink()) {
+            return Ok(Named { link: None, file: path });
+        }
+        let link = open_parent(Path::new(found)).and_then(|(dir, name)| dir.hold(&name));
+        let link_entry = |link: &dyn Inode| {
+            let target = OsString::from_vec(link.read_link().ok()?);
+            name_entry(path, &link.stat().ok()?, Some(target))
+        };
+        let entry = link.ok().and_then(|link| link_entry(&*link));
         Ok(Named { link: entry, file: RelPath::new(beneath.as_os_str().as_bytes())? })
     }
 }

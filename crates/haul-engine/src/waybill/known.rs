@@ -13,7 +13,7 @@ use crate::sum::Sums;
 use haul_digest::{Algorithm, ObjectTable};
 use haul_log::waybill::{Content, Entry, Kind, Mark, Reader, Record, RelPath};
 use haul_model::{ByteRange, ObjectIndex, ObjectSize};
-use haul_sys::Stat;
+use haul_storage::Stat;
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
 use std::io::{self, BufReader, Seek, SeekFrom};

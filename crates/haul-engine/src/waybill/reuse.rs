@@ -2,11 +2,8 @@
 
 use super::{EarlierDigests, Root};
 use crate::sum::{Order, Orders, Source, Sums, WalkTag, Work};
-use haul_storage::{FileKind, Follow, Stat};
-use haul_sys::dir::CWD;
-use haul_sys::stat::stat_at;
+use haul_storage::FileKind;
 use std::ffi::OsStr;
-use std::io;
 
 /// Identification of a result, with the result itself if it is known without reading.
 #[derive(Debug)]
@@ -32,7 +29,7 @@ impl<O> ReusingOrders<O> {
 
     fn find(&mut self, path: &OsStr, source: &Source) -> Option<Box<Sums>> {
         let (known, root) = self.known.as_mut()?;
-        let facts = look(source).ok().flatten().filter(|facts| facts.kind == FileKind::Regular)?;
+        let facts = source.stat().ok().flatten().filter(|facts| facts.kind == FileKind::Regular)?;
         known.find(&root.path_of(path).ok()?, &facts)
     }
 }
@@ -52,14 +49,5 @@ impl<O: Orders<Ticket = WalkTag>> Orders for ReusingOrders<O> {
 
     fn ready(&self) -> bool {
         self.orders.ready()
-    }
-}
-
-/// Returns the metadata of a source of a walk that is about to be read.
-fn look(source: &Source) -> io::Result<Option<Stat>> {
-    match source {
-        Source::Path(path) | Source::Named(path) => stat_at(CWD, path.as_os_str(), Follow::Yes).map(Some),
-        Source::Beneath(dir, name) => dir.stat_at(name, Follow::No).map(Some),
-        Source::Within(..) | Source::Stdin | Source::StdinAgain => Ok(None),
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::transfer::source::Filter;
 use crate::transfer::wanted::relative;
-use haul_sys::FileKind;
+use haul_storage::FileKind;
 use std::collections::HashSet;
 
 /// Names that a sink accepts.

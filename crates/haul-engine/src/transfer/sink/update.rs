@@ -3,7 +3,7 @@
 use crate::copy::{has_time, is_not_before};
 use haul_model::Moment;
 use haul_proto::{JobOptions, Keep, NewFile, Update};
-use haul_sys::{FileKind, Stat, Timespec};
+use haul_storage::{FileKind, Stat, Timespec};
 
 /// The decision about an incoming entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
