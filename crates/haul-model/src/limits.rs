@@ -16,10 +16,6 @@ pub const OBJECT_BYTES_MAX: u64 = 1 << 40;
 /// nodes.
 pub const LEAF_BYTES_MIN: u64 = 1 << 10;
 
-/// Default number of bytes that one read and one write move. A block of this size is still in the
-/// second-level cache when it is hashed and written.
-pub const BLOCK_BYTES_DEFAULT: usize = 256 << 10;
-
 /// Maximum size in bytes of a block for `--buffer-size` (the tests of mcp used 128 MiB).
 pub const BLOCK_BYTES_MAX: usize = 1 << 30;
 
@@ -56,4 +52,3 @@ const _: () = assert!(OBJECT_BYTES_DEFAULT.is_power_of_two() && OBJECT_BYTES_MIN
 const _: () = assert!(LEAF_BYTES_MIN.is_power_of_two() && LEAF_BYTES_MIN <= OBJECT_BYTES_MIN);
 const _: () = assert!(OBJECT_BYTES_MIN <= OBJECT_BYTES_DEFAULT && OBJECT_BYTES_DEFAULT <= OBJECT_BYTES_MAX);
 const _: () = assert!(2 * OPEN_DIRECTORIES_MAX + OPEN_FILES_RESERVED as usize <= 1024);
-const _: () = assert!(BLOCK_BYTES_DEFAULT <= BLOCK_BYTES_MAX);

@@ -230,13 +230,14 @@ pub(super) fn settings_of(args: &Args) -> Result<Settings, String> {
     Ok(settings)
 }
 
-/// Returns true if the job is one file that one read takes: hashing it takes less time than a
-/// thread needs to start.
+/// Maximum size of a file that is hashed in less time than a thread needs to start, in bytes.
+const SMALL_BYTES_MAX: u64 = 1 << 20;
+
+/// Returns true if the job is one small file, for which a second thread would be too late.
 fn is_one_small_file(args: &Args) -> bool {
     let [file] = &args.files[..] else { return false };
-    let most = Settings::block_bytes_for(1) as u64;
     let found = std::fs::metadata(file);
-    !args.check && found.is_ok_and(|found| found.is_file() && found.len() <= most)
+    !args.check && found.is_ok_and(|found| found.is_file() && found.len() <= SMALL_BYTES_MAX)
 }
 
 /// Returns the form: plain or tree. In msum's terms, a split is the unit of `--check-tree`'s

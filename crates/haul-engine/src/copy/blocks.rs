@@ -1,13 +1,8 @@
 //! Memory of a worker: the blocks that it reads into.
 
 use super::settings::Moving;
-use crate::pipeline::Block;
+use crate::pipeline::{BLOCK_BYTES, Block};
 use std::io;
-
-/// Number of bytes per read and write of a copy and of a transfer. A block of this size is still in
-/// the second-level cache when it is hashed and written. Larger blocks make two workers in one file
-/// wait longer for each other. Smaller blocks need more calls under the file's lock.
-pub(crate) const BLOCK_BYTES: usize = 256 << 10;
 
 /// Returns the number of bytes per read and write: the requested number, or the one that measured
 /// best.

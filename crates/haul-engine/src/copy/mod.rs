@@ -29,7 +29,6 @@ mod steady;
 mod worker;
 
 pub use age::{has_time, is_as_new, is_not_before, is_same_time, unfinished};
-pub(crate) use blocks::BLOCK_BYTES;
 pub use context::CopyContext;
 pub use counter::Counter;
 pub use details::{ChosenMethod, CopyDetails, Holes};

@@ -5,10 +5,10 @@
 //! time changes only the change time, which also changes with a new mode, owner or link. In this
 //! case the bytes are compared.
 
-use super::blocks::BLOCK_BYTES;
 use super::context::CopyContext;
 use super::error::CopyError;
 use super::file::{FileJob, Moved};
+use crate::pipeline::BLOCK_BYTES;
 use haul_model::{ByteOffset, Level};
 use haul_storage::{Change, FileKind, SourceFile};
 use std::io;

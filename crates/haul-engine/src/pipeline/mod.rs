@@ -3,5 +3,5 @@
 mod block;
 mod read;
 
-pub(crate) use block::Block;
+pub(crate) use block::{BLOCK_BYTES, Block, Reads};
 pub(crate) use read::{BlockFault, ReadAt, read_blocks, read_step, read_to_end};

@@ -3,7 +3,7 @@
 
 use super::LeftReason;
 use super::places::{NameAt, Root, name_at_with_parents, split};
-use crate::sum::BLOCK_BYTES;
+use crate::pipeline::BLOCK_BYTES;
 use haul_log::waybill::RelPath;
 use haul_model::ByteRange;
 use haul_storage::{Create, Name, SinkFile, SourceFile, SyncWhat};

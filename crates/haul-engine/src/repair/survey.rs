@@ -3,8 +3,8 @@
 use super::places::Replica;
 use super::repair_target::{Piece, RepairTarget};
 use super::{LeftReason, RepairedRange};
+use crate::pipeline::BLOCK_BYTES;
 use crate::pipeline::{BlockFault, read_blocks};
-use crate::sum::BLOCK_BYTES;
 use haul_digest::Algorithm;
 use haul_model::ByteRange;
 use haul_storage::{DropRetries, SourceFile};

@@ -2,8 +2,8 @@
 //! time.
 
 use super::order::SumError;
-use super::settings::{Form, LANE_BLOCK_BYTES, Recipe, Settings};
-use crate::pipeline::Block;
+use super::settings::{Form, Recipe, Settings};
+use crate::pipeline::{Block, Reads};
 use haul_digest::lanes::{LaneAlgorithm, Streams};
 use haul_digest::tree::TreeShape;
 use haul_digest::{Algorithm, Digest};
@@ -45,7 +45,7 @@ pub(super) struct Lanes {
 impl LaneHands {
     pub(super) fn new(settings: &Settings) -> LaneHands {
         let share = LANE_BUFFERS_MAX / settings.workers.max(1) / WIDTH_MAX / 4096 * 4096;
-        let lane_block = share.clamp(4096, LANE_BLOCK_BYTES);
+        let lane_block = share.clamp(4096, Reads::InLanes.bytes_max());
         // Reads past the page cache need page-aligned buffers.
         let lane_gap = if settings.direct { 0 } else { LANE_GAP_BYTES };
         LaneHands { block_bytes: settings.block_bytes, lane_block, lane_gap, block: None, lanes: None }

@@ -38,8 +38,7 @@ pub use order::{Order, Orders, Outcome, Source, SumError, Sums, Task, Work, reas
 pub(crate) use plain::RangeReader;
 pub use plain::{hash_rest, hash_rest_of_stdin, read_through};
 pub use settings::{
-    BLOCK_BYTES, BLOCKS_BYTES_MAX, ENTRIES_PER_TURN, Form, LANE_BLOCK_BYTES, LEAVES_PER_PIECE_MAX, PARTS_MAX,
-    Recipe, Sample, Settings, WINDOW,
+    ENTRIES_PER_TURN, Form, LEAVES_PER_PIECE_MAX, PARTS_MAX, Recipe, Sample, Settings, WINDOW,
 };
 pub use walk::{Listed, Operand, Operands, Walk, WalkTag};
 pub(crate) use window::Window;

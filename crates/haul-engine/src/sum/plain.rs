@@ -2,9 +2,9 @@
 
 use super::order::{Outcome, Source, SumError, Sums, Task};
 use super::serial::{RunningDigests, check_parts};
-use super::settings::{BLOCK_BYTES, Form, Recipe, Settings};
+use super::settings::{Form, Recipe, Settings};
 use super::source::Opened;
-use crate::pipeline::{Block, read_blocks};
+use crate::pipeline::{BLOCK_BYTES, Block, read_blocks};
 use haul_digest::Algorithm;
 use haul_model::{ByteOffset, ByteRange};
 use std::ffi::OsStr;

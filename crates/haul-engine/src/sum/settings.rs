@@ -1,5 +1,6 @@
 //! Resolved settings of a checksum job.
 
+use crate::pipeline::Reads;
 use crate::waybill::LeafStore;
 use haul_digest::{Algebra, Algorithm, DigestSpec};
 use haul_model::{ByteLen, LeafSize, ObjectIndex, ObjectSize, limits};
@@ -140,16 +141,13 @@ impl Settings {
     pub fn from_device(workers: Option<usize>) -> Settings {
         let suits = haul_sys::process::cpu_count().saturating_mul(DIRECT_READERS);
         let workers = workers.unwrap_or(suits).clamp(1, limits::WORKERS_MAX);
-        let share = BLOCKS_BYTES_MAX / workers / 4096 * 4096;
-        let block_bytes = share.clamp(BLOCK_BYTES_MIN, DIRECT_BLOCK_BYTES);
+        let block_bytes = Reads::Direct.bytes_for(workers);
         Settings { direct: true, drop_before: true, block_bytes, ..Settings::for_workers(workers) }
     }
 
-    /// Returns the read size for a number of workers: [`BLOCK_BYTES`], or less if the blocks of all
-    /// workers would take more than [`BLOCKS_BYTES_MAX`]; at least 128 KiB.
+    /// Returns the size of a read through the page cache of each of some workers, in bytes.
     pub fn block_bytes_for(workers: usize) -> usize {
-        let share = BLOCKS_BYTES_MAX / workers.max(1) / 4096 * 4096;
-        share.clamp(BLOCK_BYTES_MIN, BLOCK_BYTES)
+        Reads::Cached.bytes_for(workers)
     }
 }
 
@@ -159,32 +157,8 @@ impl Default for Settings {
     }
 }
 
-/// Default size of one read, in bytes. The kernel needs less time per byte for a long read. A block
-/// of this size still fits into the second-level cache when it is hashed.
-///
-/// The measurement used a Zen 4, two workers and 4 GiB in the page cache. With blocks of 128 KiB,
-/// 256 KiB, 512 KiB, 1 MiB and 2 MiB it took: CRC-32 0.30, 0.27, 0.25, 0.23 and 0.22 s; BLAKE3
-/// 0.56, 0.55, 0.54, 0.52 and 0.52 s.
-pub const BLOCK_BYTES: usize = 1 << 20;
-
 /// Number of workers for each processor when reads bypass the page cache.
 const DIRECT_READERS: usize = 2;
-
-/// Size of one read past the page cache, in bytes. There is no read-ahead, so the device only works
-/// on this request.
-const DIRECT_BLOCK_BYTES: usize = 4 << 20;
-
-/// Total size of the blocks of all workers, in bytes, above which each worker gets a smaller block.
-pub const BLOCKS_BYTES_MAX: usize = 16 << 20;
-
-/// Minimum block size with many workers, in bytes.
-const BLOCK_BYTES_MIN: usize = 128 << 10;
-
-/// Buffer size of each file of a worker that hashes several files in lanes, in bytes. Of 32 KiB, 64
-/// KiB, 128 KiB and 256 KiB it was the fastest for MD5, SHA-1 and SHA-2 over 64 files of 16 MiB.
-/// The gain of longer reads exceeds that of the first-level cache, which is too small for any such
-/// buffer.
-pub const LANE_BLOCK_BYTES: usize = 128 << 10;
 
 /// Maximum number of kept subtree roots of one file, for each algorithm.
 pub const PARTS_MAX: u64 = haul_digest::KEPT_MAX;
@@ -200,10 +174,6 @@ pub const WINDOW: u64 = 4096;
 /// Number of entries that a worker takes from the walk at a time.
 pub const ENTRIES_PER_TURN: usize = 16;
 
-const _: () = assert!(BLOCK_BYTES.is_multiple_of(4096) && LANE_BLOCK_BYTES.is_multiple_of(4096));
-const _: () = assert!(DIRECT_BLOCK_BYTES.is_multiple_of(4096));
-const _: () = assert!(BLOCK_BYTES_MIN.is_multiple_of(4096) && BLOCK_BYTES_MIN <= BLOCK_BYTES);
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -213,8 +183,8 @@ mod tests {
         for workers in [1, 2, 3, 4, 16, 128] {
             let settings = Settings::from_device(Some(workers));
             assert!(settings.direct && settings.drop_before && settings.workers == workers);
-            assert!(settings.block_bytes.is_multiple_of(4096) && settings.block_bytes <= DIRECT_BLOCK_BYTES);
-            assert!(workers * settings.block_bytes <= BLOCKS_BYTES_MAX, "{workers}");
+            assert!(settings.block_bytes.is_multiple_of(4096) && settings.block_bytes <= 4 << 20);
+            assert!(workers * settings.block_bytes <= 16 << 20, "{workers}");
         }
         assert_eq!(Settings::from_device(Some(4)).block_bytes, 4 << 20);
         assert_eq!(Settings::from_device(Some(limits::WORKERS_MAX)).block_bytes, 128 << 10, "never less");

@@ -4,7 +4,7 @@
 use super::hashing::HashPlan;
 use super::reason::reason;
 use super::time_stats::Clocks;
-use crate::copy::BLOCK_BYTES;
+use crate::pipeline::BLOCK_BYTES;
 use crate::pipeline::{BlockFault, ReadAt, read_blocks};
 use haul_digest::{Digest, Hasher, KeyedDigest, ObjectSums};
 use haul_model::{ByteRange, Object};

@@ -6,7 +6,7 @@
 use super::SinkContext;
 use super::incoming::{Base, IncomingFile};
 use super::tasks::Compare;
-use crate::copy::BLOCK_BYTES;
+use crate::pipeline::BLOCK_BYTES;
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::monitor::{Reply, WaitKey};
 use haul_digest::{Digest, Hasher, KeyedDigest};

@@ -3,7 +3,7 @@
 
 use super::SinkContext;
 use super::incoming::IncomingFile;
-use crate::copy::BLOCK_BYTES;
+use crate::pipeline::BLOCK_BYTES;
 use crate::transfer::packing::Unpacker;
 use crate::transfer::reason::reason;
 use haul_digest::{Digest, ObjectDigest, Recipe};

@@ -5,7 +5,7 @@ use super::SourceContext;
 use super::ahead::ReadAhead;
 use super::facts::moment;
 use super::offered_file::{HoleSearch, OfferedFile, OpenFile};
-use crate::copy::BLOCK_BYTES;
+use crate::pipeline::BLOCK_BYTES;
 use crate::pipeline::{BlockFault, read_blocks};
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::monitor::{Reply, WaitKey};
