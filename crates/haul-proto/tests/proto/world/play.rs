@@ -461,7 +461,13 @@ impl World {
                 let lost = [&self.source.machine.summary(), &self.sink.machine.summary()]
                     .map(|summary| summary.failed + summary.unread);
                 if matches!(self.sink.end, Some(End::Finished { .. })) {
-                    assert!(lost[1] >= lost[0], "{lost:?}: the sink knows of each failure");
+                    assert_eq!(
+                        lost[1],
+                        lost[0],
+                        "the sink counts each failure once, as the source does: {:?} {:?}",
+                        self.sink.machine.summary(),
+                        self.source.machine.summary()
+                    );
                 }
             }
             Some(End::Broken { reason, .. }) => {
