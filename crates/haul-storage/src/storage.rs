@@ -161,7 +161,7 @@ pub trait Inode: Any + Debug + Send + Sync {
 /// Methods that create an entry or open one for writing fail with
 /// [`io::ErrorKind::AlreadyExists`] if the entry exists in another spelling (`a` and `A` on vfat),
 /// and with [`io::ErrorKind::InvalidFilename`] if the storage would change the name or cannot store
-/// it. Methods that take another directory fail with [`io::ErrorKind::CrossesDevices`] if it is on
+/// it, except in directories of [`OpenedFiles`](crate::local::OpenedFiles). Methods that take another directory fail with [`io::ErrorKind::CrossesDevices`] if it is on
 /// another device, and with [`io::ErrorKind::InvalidInput`] if it belongs to another kind of
 /// storage.
 pub trait Dir: Inode {
@@ -172,6 +172,26 @@ pub trait Dir: Inode {
     /// Returns the errors of [`Inode::stat`].
     fn opened(&self) -> io::Result<Stat> {
         self.stat()
+    }
+
+    /// Opens the directory again if the storage has closed it, for a caller that has several calls
+    /// to make: the first of them can then not fail for that reason. Succeeds in a storage that
+    /// closes no directories.
+    ///
+    /// # Errors
+    /// Returns an error without `errno` of the kind [`io::ErrorKind::NotFound`] if another
+    /// directory has its place now, and otherwise the errors of [`Dir::dir`].
+    fn reach(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Returns true if this is the directory that `then` describes, by device, inode number and
+    /// time of birth.
+    ///
+    /// # Errors
+    /// Returns the errors of [`Inode::stat`].
+    fn is_same(&self, then: &Stat) -> io::Result<bool> {
+        Ok(self.opened()?.is_same_file(then))
     }
 
     /// Starts to list the entries, from the first one.
@@ -187,6 +207,15 @@ pub trait Dir: Inode {
     /// Returns [`io::ErrorKind::NotFound`] if there is no such entry, and `ELOOP` if links lead in
     /// a circle.
     fn stat_at(&self, name: &Name, follow: Follow) -> io::Result<Stat>;
+
+    /// Returns the target of a symbolic link.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::NotFound`] if there is no such entry, and
+    /// [`io::ErrorKind::InvalidInput`] for an entry of another kind.
+    fn read_link_at(&self, name: &Name) -> io::Result<Vec<u8>> {
+        self.hold(name)?.read_link()
+    }
 
     /// Holds an entry of any kind to read and set its metadata. Follows no link, and opens neither
     /// a device nor a pipe.
@@ -293,14 +322,15 @@ pub trait Dir: Inode {
     /// node.
     fn make(&self, name: &Name, node: &Node<'_>) -> io::Result<()>;
 
-    /// Gives the inode at `from` another name, `to` in `to_dir`. A symbolic link is not followed.
+    /// Gives the inode at `from` another name, `to` in `to_dir`. With [`Follow::Yes`], a symbolic
+    /// link at `from` is followed.
     ///
     /// # Errors
     /// Returns [`io::ErrorKind::AlreadyExists`] if the new name exists,
     /// [`io::ErrorKind::NotFound`] if `from` does not, [`io::ErrorKind::TooManyLinks`] if the
     /// storage stores no further name, and [`io::ErrorKind::PermissionDenied`] for a directory or
     /// if the storage has no hard links.
-    fn link(&self, from: &Name, to_dir: &dyn Dir, to: &Name) -> io::Result<()>;
+    fn link(&self, from: &Name, follow: Follow, to_dir: &dyn Dir, to: &Name) -> io::Result<()>;
 
     /// Creates a regular file that never has a name, for data that only this process needs. Its
     /// space is freed with its last handle. A storage that cannot do that removes the name at once,

@@ -47,7 +47,7 @@ impl Repair<'_> {
             }
             Kind::Same { first } => {
                 let first = self.first_name(first)?;
-                match first.dir.link(&first.name, dir, name) {
+                match first.dir.link(&first.name, Follow::No, dir, name) {
                     // The first name was missing, and this name is now a file of its own.
                     Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                         return Err(LeftReason::Modified(Change::NotSame));

@@ -272,7 +272,7 @@ pub(super) fn link_over(file: &NameAt, name: &NameAt) -> Result<(), LeftReason> 
     let temp = temp_name(name)?;
     remove_stale(name, &temp)?;
     let dir = &*name.dir;
-    let renamed = file.dir.link(&file.name, dir, &temp).and_then(|()| {
+    let renamed = file.dir.link(&file.name, Follow::No, dir, &temp).and_then(|()| {
         let renamed = dir.rename(&temp, dir, &name.name, Replace::Yes);
         // The first failure counts.
         renamed.inspect_err(|_| drop(dir.remove(&temp, Remove::File)))

@@ -3,9 +3,9 @@
 use super::device::LocalDevice;
 use super::dir_cache::{DirCache, DirPosition, OpenDir};
 use super::dir_fd::{DirFd, is_own, open_made_directory, replaced};
-use super::dir_place::{DirPlace, PathLinks};
+use super::dir_place::{DirPlace, LocalTree, PathLinks};
 use super::metadata::{Held, LocalInode, none_if_unsupported};
-use super::name_folding::{NameFolding, check_trailing_dots, not_empty};
+use super::name_folding::not_empty;
 use super::sink::LocalSink;
 use super::source::{LocalSource, open_source};
 use crate::name::Name;
@@ -14,18 +14,19 @@ use crate::storage::{
 };
 use haul_model::RelPath;
 use haul_sys::beneath::open_source_beneath;
-use haul_sys::dir::{DirEntry, DirReader, open_dir_at, rewind};
+use haul_sys::dir::{DirEntry, DirReader, is_same_file, open_dir_at, rewind};
 use haul_sys::filesystem::{self, Backing, Space};
 use haul_sys::metadata::{Place, get_xattr, list_xattrs};
 use haul_sys::open::{
-    RenameMode, hold_at, link_at, mkdir_at, mknod_at, rename_at, rmdir_at, symlink_at, unlink_at,
+    RenameMode, hold_at, link_at, mkdir_at, mknod_at, read_link_at, rename_at, rmdir_at, symlink_at,
+    unlink_at,
 };
 use haul_sys::{FileKind, Follow, Stat, cache, stat};
 use std::any::Any;
 use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -43,24 +44,26 @@ impl LocalDir {
         DirPlace::root(path, follow, cache).map(LocalDir)
     }
 
-    /// Returns the root of a tree that is open already, to be read.
-    pub(super) fn of_descriptor(fd: OwnedFd) -> io::Result<LocalDir> {
-        let dir = DirFd { opened: stat::stat_fd(&fd)?, fd, is_readable: true };
-        let cache = DirCache::of_process();
-        Ok(LocalDir(DirPlace::root_of(dir, CString::default(), Follow::No, cache)))
+    /// Returns a directory that is open already and stays open. It is read by the descriptor if
+    /// `is_readable`.
+    ///
+    /// # Errors
+    /// Returns the errors of statx(2).
+    pub(super) fn of_descriptor(
+        tree: &Arc<LocalTree>,
+        fd: OwnedFd,
+        is_readable: bool,
+    ) -> io::Result<LocalDir> {
+        let dir = DirFd { opened: stat::stat_fd(&fd)?, fd, is_readable };
+        Ok(LocalDir(DirPlace::root_of(Arc::clone(tree), dir, CString::default(), Follow::No)))
     }
 
-    fn open(&self) -> io::Result<Arc<OpenDir>> {
+    /// Returns the open directory, which stays open as long as the result exists.
+    ///
+    /// # Errors
+    /// Returns the errors of opening the directory again.
+    pub(super) fn open(&self) -> io::Result<Arc<OpenDir>> {
         self.0.open()
-    }
-
-    /// Returns a descriptor of its own of this directory.
-    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.open()?.as_fd().try_clone_to_owned()
-    }
-
-    fn name_folding(&self) -> &NameFolding {
-        self.0.name_folding()
     }
 
     fn opened_source(&self, file: OwnedFd, opened: Stat) -> Arc<dyn SourceFile> {
@@ -78,12 +81,12 @@ impl LocalDir {
     fn found_or_made(&self, name: &CStr, follow: Follow, mode: u32) -> io::Result<DirFd> {
         let above = self.open()?;
         let above = above.fd();
-        self.name_folding().create_name(name, || {
+        self.0.create_beside_others(name, || {
             let found = match DirFd::open(above, name, follow) {
                 Err(error) if error.kind() == io::ErrorKind::NotFound => {
                     match mkdir_at(above, name, mode) {
                         Ok(()) => {
-                            self.keep_name(above, name, Remove::Directory)?;
+                            self.0.keep_name((above, name), Remove::Directory)?;
                             return open_made_directory(above, name);
                         }
                         // Another worker may have made it meanwhile.
@@ -96,20 +99,8 @@ impl LocalDir {
                 opened => opened?,
             };
             // Otherwise two directories could become one here.
-            self.name_folding().check_no_clash(above, name)?;
+            self.0.check_no_clash((above, name))?;
             Ok(found)
-        })
-    }
-
-    /// Checks that the file system keeps the name of an entry that was just made. Removes the entry
-    /// otherwise.
-    fn keep_name(&self, place: &OwnedFd, name: &CStr, what: Remove) -> io::Result<()> {
-        check_trailing_dots(place, name).inspect_err(|_| {
-            // Ignore an error: the caller reports that the name is not kept.
-            let _ = match what {
-                Remove::File => unlink_at(place, name),
-                Remove::Directory => rmdir_at(place, name),
-            };
         })
     }
 
@@ -160,6 +151,14 @@ impl Dir for LocalDir {
         Ok(*self.0.opened())
     }
 
+    fn reach(&self) -> io::Result<()> {
+        self.0.reach()
+    }
+
+    fn is_same(&self, then: &Stat) -> io::Result<bool> {
+        Ok(self.0.opened().is_same_file(then) || is_same_file(&*self.0.open_unmarked()?, then)?)
+    }
+
     fn list(&self) -> io::Result<Box<dyn Listing>> {
         let open = self.0.open_unmarked()?;
         let is_fresh = open.mark_used();
@@ -182,6 +181,10 @@ impl Dir for LocalDir {
 
     fn stat_at(&self, name: &Name, follow: Follow) -> io::Result<Stat> {
         stat::stat_at(self.open()?.fd(), name.as_c_str(), follow)
+    }
+
+    fn read_link_at(&self, name: &Name) -> io::Result<Vec<u8>> {
+        read_link_at(self.open()?.fd(), name.as_c_str()).map(OsStringExt::into_vec)
     }
 
     fn hold(&self, name: &Name) -> io::Result<Arc<dyn Inode>> {
@@ -247,40 +250,27 @@ impl Dir for LocalDir {
     fn make(&self, name: &Name, node: &Node<'_>) -> io::Result<()> {
         let place = self.open()?;
         let (place, name) = (place.fd(), name.as_c_str());
-        self.name_folding().create_name(name, || match *node {
-            Node::Directory { mode } => {
-                mkdir_at(place, name, mode)?;
-                self.keep_name(place, name, Remove::Directory)
-            }
-            Node::Link { target } => {
-                symlink_at(target, place, name)?;
-                self.keep_name(place, name, Remove::File)
-            }
-            Node::Special { kind, mode, rdev } => {
-                if kind == FileKind::Regular {
-                    return Err(io::ErrorKind::InvalidInput.into());
-                }
-                mknod_at(place, name, kind, mode, rdev)?;
-                self.keep_name(place, name, Remove::File)
-            }
+        let what = if matches!(node, Node::Directory { .. }) { Remove::Directory } else { Remove::File };
+        self.0.create_name((place, name), what, || match *node {
+            Node::Directory { mode } => mkdir_at(place, name, mode),
+            Node::Link { target } => symlink_at(target, place, name),
+            Node::Special { kind: FileKind::Regular, .. } => Err(io::ErrorKind::InvalidInput.into()),
+            Node::Special { kind, mode, rdev } => mknod_at(place, name, kind, mode, rdev),
         })
     }
 
-    fn link(&self, from: &Name, to_dir: &dyn Dir, to: &Name) -> io::Result<()> {
+    fn link(&self, from: &Name, follow: Follow, to_dir: &dyn Dir, to: &Name) -> io::Result<()> {
         let to_dir = LocalDir::of(to_dir)?;
         let (old, new) = (self.open()?, to_dir.open()?);
-        let name = to.as_c_str();
-        to_dir.name_folding().create_name(name, || {
-            link_at(old.fd(), from.as_c_str(), new.fd(), name, Follow::No)?;
-            to_dir.keep_name(new.fd(), name, Remove::File)
-        })
+        let (from, new) = ((old.fd(), from.as_c_str()), (new.fd(), to.as_c_str()));
+        to_dir.0.create_name(new, Remove::File, || link_at(from.0, from.1, new.0, new.1, follow))
     }
 
     fn rename(&self, from: &Name, to_dir: &dyn Dir, to: &Name, replace: Replace) -> io::Result<()> {
         let to_dir = LocalDir::of(to_dir)?;
         let (old, new) = (self.open()?, to_dir.open()?);
         let (from, to) = ((old.fd(), from.as_c_str()), (new.fd(), to.as_c_str()));
-        to_dir.name_folding().rename(from, to, replace)
+        to_dir.0.rename_here(from, to, replace)
     }
 
     fn exchange(&self, name: &Name, other_dir: &dyn Dir, other: &Name) -> io::Result<()> {
@@ -297,7 +287,7 @@ impl Dir for LocalDir {
     }
 
     fn check_spelling(&self, name: &Name) -> io::Result<()> {
-        self.name_folding().check_no_clash(self.open()?.fd(), name.as_c_str())
+        self.0.check_no_clash((self.open()?.fd(), name.as_c_str()))
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -596,7 +586,7 @@ mod tests {
         }
         root.make(&entry, &link).expect("made");
         assert!(root.hold_made(&entry, &link).is_ok());
-        root.link(&entry, &root, &name("second")).expect("linked");
+        root.link(&entry, Follow::No, &root, &name("second")).expect("linked");
         assert!(root.hold_made(&entry, &link).is_err(), "a new link has one name");
     }
 

@@ -3,8 +3,10 @@
 use super::device::{Devices, LocalDevice};
 use super::dir_cache::{DirCache, DirSlot, OpenDir};
 use super::dir_fd::DirFd;
-use super::name_folding::NameFolding;
+use super::name_folding::{NameAt, NameFolding, check_trailing_dots};
+use crate::storage::{Remove, Replace};
 use haul_sys::dir::is_same_file;
+use haul_sys::open::{RenameMode, rename_at, rmdir_at, unlink_at};
 use haul_sys::{CWD, Follow, Stat};
 use parking_lot::Mutex;
 use std::ffi::{CStr, CString};
@@ -17,7 +19,24 @@ use std::sync::{Arc, Weak};
 pub(super) struct LocalTree {
     cache: &'static DirCache,
     /// File systems, the one of the root first.
-    devices: Devices,
+    pub(super) devices: Devices,
+    spelling: Spelling,
+}
+
+/// Treatment of a new name that the file system would change or take for another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Spelling {
+    /// It fails.
+    Checked,
+    /// The file system decides, as for other programs.
+    AsGiven,
+}
+
+impl LocalTree {
+    /// Creates a tree without directories.
+    pub(super) fn new(cache: &'static DirCache, spelling: Spelling) -> LocalTree {
+        LocalTree { cache, devices: Devices::default(), spelling }
+    }
 }
 
 /// Place of a directory in its tree.
@@ -53,21 +72,14 @@ impl DirPlace {
     /// Returns the errors of openat(2).
     pub(super) fn root(path: CString, follow: Follow, cache: &'static DirCache) -> io::Result<Arc<DirPlace>> {
         let dir = DirFd::open(CWD, &path, follow)?;
-        Ok(DirPlace::root_of(dir, path, follow, cache))
+        Ok(DirPlace::root_of(Arc::new(LocalTree::new(cache, Spelling::Checked)), dir, path, follow))
     }
 
-    /// Returns the root of a tree that is open already.
-    pub(super) fn root_of(
-        dir: DirFd,
-        path: CString,
-        follow: Follow,
-        cache: &'static DirCache,
-    ) -> Arc<DirPlace> {
-        let devices = Devices::default();
-        let device = devices.of(dir.opened.dev, &dir.fd);
-        let tree = LocalTree { cache, devices };
+    /// Returns a directory that is open already and stays open.
+    pub(super) fn root_of(tree: Arc<LocalTree>, dir: DirFd, path: CString, follow: Follow) -> Arc<DirPlace> {
+        let device = tree.devices.of(dir.opened.dev, &dir.fd);
         Arc::new(DirPlace {
-            tree: Arc::new(tree),
+            tree,
             parent: None,
             path,
             links: PathLinks::Name(follow),
@@ -166,8 +178,89 @@ impl DirPlace {
         is_it.then(|| self.tree.cache.admit(&self.slot, dir))
     }
 
-    /// Returns the rules for comparing names in this directory.
-    pub(super) fn name_folding(&self) -> &NameFolding {
+    /// Opens the directory if the cache closed it. The directory above is then opened from here.
+    ///
+    /// # Errors
+    /// Same as [`DirPlace::open`].
+    pub(super) fn reach(self: &Arc<Self>) -> io::Result<()> {
+        self.open_unmarked()?;
+        if let (Some(parent), PathLinks::Name(Follow::No)) = (&self.parent, self.links) {
+            *parent.below.lock() = Arc::downgrade(self);
+        }
+        Ok(())
+    }
+
+    /// Creates the entry `name` by `make`, which fails if the name exists. Unless names are taken
+    /// as given, removes the entry and fails if the file system does not keep the name.
+    ///
+    /// # Errors
+    /// Returns the error of `make`, and `InvalidFilename` if the name is not kept.
+    pub(super) fn create_name<T>(
+        &self,
+        (place, name): NameAt<'_>,
+        what: Remove,
+        make: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        self.create_beside_others(name, || {
+            let made = make()?;
+            self.keep_name((place, name), what)?;
+            Ok(made)
+        })
+    }
+
+    /// Creates the entry `name` by `make`, as [`NameFolding::create_name`] does.
+    pub(super) fn create_beside_others<T>(&self, name: &CStr, make: impl FnOnce() -> T) -> T {
+        match self.tree.spelling {
+            Spelling::Checked => self.name_folding().create_name(name, make),
+            Spelling::AsGiven => make(),
+        }
+    }
+
+    /// Checks that the file system keeps the name of an entry that was just made. Removes the entry
+    /// otherwise.
+    ///
+    /// # Errors
+    /// Same as [`check_trailing_dots`].
+    pub(super) fn keep_name(&self, (place, name): NameAt<'_>, what: Remove) -> io::Result<()> {
+        if self.tree.spelling == Spelling::AsGiven {
+            return Ok(());
+        }
+        check_trailing_dots(place, name).inspect_err(|_| {
+            // Ignore an error: the caller reports that the name is not kept.
+            let _ = match what {
+                Remove::File => unlink_at(place, name),
+                Remove::Directory => rmdir_at(place, name),
+            };
+        })
+    }
+
+    /// Renames the entry `from` of another directory to `to` in this one.
+    ///
+    /// # Errors
+    /// Same as [`NameFolding::rename`].
+    pub(super) fn rename_here(&self, from: NameAt<'_>, to: NameAt<'_>, replace: Replace) -> io::Result<()> {
+        let mode = match replace {
+            Replace::Yes => RenameMode::Replace,
+            Replace::No => RenameMode::NoReplace,
+        };
+        match self.tree.spelling {
+            Spelling::Checked => self.name_folding().rename(from, to, replace),
+            Spelling::AsGiven => rename_at(from.0, from.1, to.0, to.1, mode),
+        }
+    }
+
+    /// Checks that no entry has another spelling of `name`, unless names are taken as given.
+    ///
+    /// # Errors
+    /// Same as [`NameFolding::check_no_clash`].
+    pub(super) fn check_no_clash(&self, (place, name): NameAt<'_>) -> io::Result<()> {
+        match self.tree.spelling {
+            Spelling::Checked => self.name_folding().check_no_clash(place, name),
+            Spelling::AsGiven => Ok(()),
+        }
+    }
+
+    fn name_folding(&self) -> &NameFolding {
         &self.device.name_folding
     }
 

@@ -20,16 +20,16 @@ pub use stream::Stream;
 
 use crate::name::Name;
 use crate::storage::{Dir, Inode, SinkFile, SourceFile, Storage};
-use device::Devices;
 use dir::LocalDir;
-use dir_cache::DirCache;
+use dir_cache::{DirCache, OpenDir};
+use dir_place::{LocalTree, Spelling};
 use haul_sys::{Follow, Stat};
 use sink::LocalSink;
 use source::LocalSource;
 use std::any::Any;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -56,20 +56,29 @@ pub fn open(path: &Path, follow: Follow) -> io::Result<Arc<dyn Dir>> {
     Ok(Arc::new(LocalDir::root(path, follow, DirCache::of_process())?))
 }
 
-/// Files that the caller opened by descriptors, as files of this storage.
-#[derive(Debug, Default)]
-pub struct OpenedFiles(Devices);
+/// Files and directories that the caller opened by descriptors, as files of this storage.
+///
+/// In these directories, the file system alone decides what becomes of a new name, as for other
+/// programs: it may change the name or take it for another one.
+#[derive(Clone, Debug)]
+pub struct OpenedFiles(Arc<LocalTree>);
+
+impl Default for OpenedFiles {
+    fn default() -> OpenedFiles {
+        OpenedFiles(Arc::new(LocalTree::new(DirCache::of_process(), Spelling::AsGiven)))
+    }
+}
 
 impl OpenedFiles {
     /// Returns a file that is open for reading. `opened` is its metadata from when it was opened.
     pub fn source(&self, file: File, opened: Stat) -> Arc<dyn SourceFile> {
-        let device = self.0.of(opened.dev, &file);
+        let device = self.0.devices.of(opened.dev, &file);
         Arc::new(LocalSource::new(file, opened, Some(device)))
     }
 
     /// Returns a file that is open for reading, to be read at offsets or as a stream.
     pub fn source_and_stream(&self, file: File, opened: Stat) -> (Arc<dyn SourceFile>, Stream) {
-        let (device, file) = (self.0.of(opened.dev, &file), Arc::new(file));
+        let (device, file) = (self.0.devices.of(opened.dev, &file), Arc::new(file));
         (Arc::new(LocalSource::shared(Arc::clone(&file), opened, device)), Stream::new(file))
     }
 
@@ -80,8 +89,17 @@ impl OpenedFiles {
 
     /// Returns a file on the device `device` that is open for writing, under its final name.
     pub fn sink(&self, file: File, device: u64, opened: OpenedSink) -> Arc<dyn SinkFile> {
-        let device = self.0.of(device, &file);
+        let device = self.0.devices.of(device, &file);
         Arc::new(LocalSink::new(file, device, opened))
+    }
+
+    /// Returns a directory, which stays open until it is dropped. It is listed by its descriptor if
+    /// `is_readable`. A descriptor that was opened with `O_PATH` can only resolve names.
+    ///
+    /// # Errors
+    /// Returns the errors of statx(2).
+    pub fn dir(&self, fd: OwnedFd, is_readable: bool) -> io::Result<Arc<dyn Dir>> {
+        Ok(Arc::new(LocalDir::of_descriptor(&self.0, fd, is_readable)?))
     }
 }
 
@@ -104,15 +122,26 @@ pub fn source_of(file: OwnedFd, opened: Stat) -> Arc<dyn SourceFile> {
     Arc::new(LocalSource::new(file.into(), opened, None))
 }
 
-/// Returns a descriptor of a directory of the local file system, for callers that do not work on
-/// the traits yet.
+/// An open descriptor of a directory. It stays open as long as this value exists.
+#[derive(Debug)]
+pub struct DirDescriptor(Arc<OpenDir>);
+
+impl AsFd for DirDescriptor {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Returns the descriptor of a directory of the local file system, for calls that the traits do not
+/// have.
 ///
 /// # Errors
 /// Returns [`io::ErrorKind::InvalidInput`] for a directory of another storage, and otherwise the
 /// errors of opening the directory again.
-pub fn descriptor_of(dir: &dyn Dir) -> io::Result<OwnedFd> {
+pub fn descriptor_of(dir: &dyn Dir) -> io::Result<DirDescriptor> {
     let dir: &dyn Any = dir;
-    dir.downcast_ref::<LocalDir>().ok_or(io::ErrorKind::InvalidInput)?.descriptor()
+    let dir: &LocalDir = dir.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
+    dir.open().map(DirDescriptor)
 }
 
 /// Removes the directory `name` of a directory of the local file system, with all its contents. No
@@ -133,5 +162,6 @@ pub fn remove_tree(dir: &dyn Dir, name: &Name) -> io::Result<()> {
 /// # Errors
 /// Returns the errors of statx(2).
 pub fn directory_of(fd: OwnedFd) -> io::Result<Arc<dyn Dir>> {
-    Ok(Arc::new(LocalDir::of_descriptor(fd)?))
+    let tree = Arc::new(LocalTree::new(DirCache::of_process(), Spelling::Checked));
+    Ok(Arc::new(LocalDir::of_descriptor(&tree, fd, true)?))
 }

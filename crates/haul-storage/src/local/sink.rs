@@ -4,13 +4,12 @@
 use super::device::LocalDevice;
 use super::dir_place::DirPlace;
 use super::metadata::Held;
-use super::name_folding::check_trailing_dots;
 use super::source::{LocalSource, OpenSink, forget_pages, try_lock, widened};
 use crate::failure::FirstFailure;
 use crate::metadata::{Metadata, Part, Unset};
 use crate::name::Name;
 use crate::storage::{
-    Create, Inode as _, Missing, Offload, Offloaded, Replace, SinkFile, SourceFile, SyncWhat,
+    Create, Inode as _, Missing, Offload, Offloaded, Remove, Replace, SinkFile, SourceFile, SyncWhat,
 };
 use haul_model::ByteRange;
 use haul_sys::cache::{Advice, FOLIO_BYTES_MAX};
@@ -149,7 +148,7 @@ impl LocalSink {
         }
         let place = dir.open()?;
         if follow == Follow::No {
-            dir.name_folding().check_no_clash(place.fd(), name.as_c_str())?;
+            dir.check_no_clash((place.fd(), name.as_c_str()))?;
         }
         let opened = match (open_regular_for_update_at(place.fd(), name.as_c_str(), follow), missing) {
             // A dangling link, because the name existed a moment ago.
@@ -215,14 +214,7 @@ fn is_unreachable(error: &io::Error) -> bool {
 /// Creates a file under its final name.
 fn created(dir: &Arc<DirPlace>, name: &CStr, mode: u32) -> io::Result<OwnedFd> {
     let place = dir.open()?;
-    dir.name_folding().create_name(name, || {
-        let file = create_new_at(place.fd(), name, mode)?;
-        check_trailing_dots(place.fd(), name).inspect_err(|_| {
-            // Ignore an error: the caller reports that the name is not kept.
-            let _ = unlink_at(place.fd(), name);
-        })?;
-        Ok(file)
-    })
+    dir.create_name((place.fd(), name), Remove::File, || create_new_at(place.fd(), name, mode))
 }
 
 impl Held for LocalSink {
@@ -442,7 +434,7 @@ impl SinkFile for LocalSink {
             {
                 let place = dir.open()?;
                 let (from, to) = ((place.fd(), temporary.as_c_str()), (place.fd(), name.as_c_str()));
-                dir.name_folding().rename(from, to, replace)?;
+                dir.rename_here(from, to, replace)?;
             }
             self.is_committed.store(true, Ordering::Relaxed);
             Ok(())

@@ -226,10 +226,10 @@ impl Dir for Handle<ForNames> {
         })
     }
 
-    fn link(&self, from: &Name, to_dir: &dyn Dir, to: &Name) -> io::Result<()> {
+    fn link(&self, from: &Name, follow: Follow, to_dir: &dyn Dir, to: &Name) -> io::Result<()> {
         let to_dir = self.other(to_dir)?;
         self.call(Call::Link, |disk| {
-            let ino = disk.look_up(self.ino, from, Follow::No)?;
+            let ino = disk.look_up(self.ino, from, follow)?;
             disk.ensure_free(to_dir, to)?;
             ensure(disk.node(ino).kind() != FileKind::Directory, EPERM)?;
             disk.set_names(vec![(to_dir, to.clone(), Some(ino))]);

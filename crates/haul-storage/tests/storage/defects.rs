@@ -47,6 +47,7 @@ defects! {
     PathBeneathFollowsAllLinks,
     PathBeneathIsItsFirstName,
     DirIsNotCreated,
+    EveryDirectoryIsTheSame,
     DirReplacesFiles,
     DirIgnoresMode,
     MakeReplacesEntries,
@@ -54,6 +55,8 @@ defects! {
     MakeChangesTargets,
     LinkCopies,
     LinkReplacesEntries,
+    LinkFollowsLinks,
+    LinkFollowsNoLinks,
     RenameAlwaysReplaces,
     RenameNeverReplaces,
     /// The new name is free for a moment.
@@ -342,6 +345,10 @@ impl Dir for BadDir {
         }
     }
 
+    fn is_same(&self, then: &Stat) -> io::Result<bool> {
+        Ok(self.defect == D::EveryDirectoryIsTheSame || self.inner.is_same(then)?)
+    }
+
     fn hold(&self, name: &Name) -> io::Result<Arc<dyn Inode>> {
         Ok(Arc::new(BadInode { inner: self.inner.hold(name)?, defect: self.defect }))
     }
@@ -474,7 +481,7 @@ impl Dir for BadDir {
         }
     }
 
-    fn link(&self, from: &Name, to_dir: &dyn Dir, to: &Name) -> io::Result<()> {
+    fn link(&self, from: &Name, follow: Follow, to_dir: &dyn Dir, to: &Name) -> io::Result<()> {
         let to_dir = good(to_dir);
         match self.defect {
             D::LinkCopies => {
@@ -484,9 +491,11 @@ impl Dir for BadDir {
             }
             D::LinkReplacesEntries => {
                 let _ = to_dir.remove(to, Remove::File);
-                self.inner.link(from, to_dir, to)
+                self.inner.link(from, follow, to_dir, to)
             }
-            _ => self.inner.link(from, to_dir, to),
+            D::LinkFollowsLinks => self.inner.link(from, Follow::Yes, to_dir, to),
+            D::LinkFollowsNoLinks => self.inner.link(from, Follow::No, to_dir, to),
+            _ => self.inner.link(from, follow, to_dir, to),
         }
     }
 
@@ -505,7 +514,7 @@ impl Dir for BadDir {
                 self.inner.rename(from, to_dir, to, Replace::Yes)
             }
             D::RenameLinksAndRemoves if is_file && !is_replaced => {
-                self.inner.link(from, to_dir, to)?;
+                self.inner.link(from, Follow::No, to_dir, to)?;
                 self.inner.remove(from, Remove::File)
             }
             D::RenameRemovesTheOtherNameOfTheInode if is_file && is_replaced && from != to => {

@@ -113,7 +113,7 @@ impl World {
             2 => in_dir(&|dir, _| {
                 shown(dir.make(&first, &Node::Special { kind: FileKind::Fifo, mode: 0o600, rdev: 0 }))
             }),
-            3 => in_dir(&|dir, other| shown(dir.link(&first, other, &second))),
+            3 => in_dir(&|dir, other| shown(dir.link(&first, follow, other, &second))),
             4 | 5 => in_dir(&|dir, other| shown(dir.rename(&first, other, &second, replace))),
             6 => in_dir(&|dir, other| shown(dir.exchange(&first, other, &second))),
             7 => in_dir(&|dir, _| shown(dir.remove(&first, Remove::File))),

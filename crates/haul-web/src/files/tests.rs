@@ -6,7 +6,7 @@ use super::copies::check;
 use super::descriptors::ensure_same;
 use super::*;
 use haul_storage::memory::MemoryStorage;
-use haul_storage::{Create, FileKind, Missing, Node};
+use haul_storage::{Create, FileKind, Follow, Missing, Node};
 use std::fs;
 use std::future::Future as _;
 
@@ -247,8 +247,8 @@ fn directories_are_created_renamed_and_deleted() {
 fn another_name_of_one_file_goes_when_it_is_renamed_to_the_first() {
     on_each_storage(|world| {
         let (a, file) = world.at("root/a/file");
-        a.link(&file, &*a, &n("second")).expect("linked");
-        a.link(&file, &*world.root, &n("third")).expect("linked");
+        a.link(&file, Follow::No, &*a, &n("second")).expect("linked");
+        a.link(&file, Follow::No, &*world.root, &n("third")).expect("linked");
         rename(&world.root, b"a/second", b"a/file", true).expect("renamed");
         rename(&world.root, b"third", b"a/file", true).expect("renamed");
         assert!(!world.exists("root/a/second") && !world.exists("root/third"));

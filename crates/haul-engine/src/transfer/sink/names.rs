@@ -74,7 +74,7 @@ fn make_node(metadata_writer: &MetadataWriter, facts: &NewFile, at: &EntryAt) ->
 /// Creates a further name, which will be at `path`, of the file at `first`.
 fn link(destination: &Destination, first: &RelPath, path: &RelPath, at: &EntryAt) -> Result<(), Reason> {
     let EntryAt { dir, name } = destination.dirs.entry(first.as_bytes()).map_err(cannot_create)?;
-    dir.link(&name, &*at.dir, &at.name).map_err(cannot_create)?;
+    dir.link(&name, Follow::No, &*at.dir, &at.name).map_err(cannot_create)?;
     // The link is checked, not the first name, which may be replaced meanwhile. The caller removes
     // the link.
     let held = at.dir.hold(&at.name).map_err(cannot_create)?;

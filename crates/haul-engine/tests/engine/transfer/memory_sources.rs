@@ -66,7 +66,7 @@ fn planted() -> MemoryStorage {
     write(&sub, "empty", 0, &[]);
     write(&sub, "holes", 2 * OBJECT, &bytes(70_000));
     write(&sub, "holes", 5 * OBJECT, &bytes(100)).set_len(7 * OBJECT + 1).unwrap();
-    top.link(&n("one"), &*sub, &n("second")).unwrap();
+    top.link(&n("one"), Follow::No, &*sub, &n("second")).unwrap();
     top.make(&n("link"), &Node::Link { target: b"one" }).unwrap();
     top.make(&n("pipe"), &Node::Special { kind: FileKind::Fifo, mode: 0o600, rdev: 0 }).unwrap();
     let held = ["one", "several", "link", "pipe"].map(|name| top.hold(&n(name)).unwrap());

@@ -12,6 +12,7 @@ cases! {
     stat_of_a_file_has_its_kind_size_and_device;
     stat_of_a_directory_has_its_kind;
     opened_has_the_identity_of_the_directory: StableInodes;
+    another_directory_is_not_the_same: StableInodes;
     stat_of_a_link_is_that_of_the_link_unless_it_is_followed: Links;
     dangling_link_is_not_found_when_it_is_followed: Links;
     links_in_a_circle_end: Links;
@@ -85,6 +86,14 @@ fn opened_has_the_identity_of_the_directory(subject: &dyn Subject) {
         let opened = dir.opened().expect("found");
         assert_eq!((opened.identity(), opened.kind), (stat(&*root, name).identity(), FileKind::Directory));
     }
+}
+
+fn another_directory_is_not_the_same(subject: &dyn Subject) {
+    let root = subject.root();
+    let [a, b] = ["a", "b"].map(|name| mkdir(&*root, name));
+    let then = stat(&*root, "a");
+    a.reach().expect("reached");
+    assert!(a.is_same(&then).expect("compared") && !b.is_same(&then).expect("compared"));
 }
 
 fn stat_of_a_link_is_that_of_the_link_unless_it_is_followed(subject: &dyn Subject) {
@@ -446,7 +455,7 @@ fn entry_that_replaced_a_made_one_is_not_held(subject: &dyn Subject) {
 fn link_with_a_second_name_is_not_the_made_one(subject: &dyn Subject) {
     let root = subject.root();
     symlink(&*root, "l", "target");
-    root.link(&n("l"), &*root, &n("m")).expect("linked");
+    root.link(&n("l"), Follow::No, &*root, &n("m")).expect("linked");
     fails(root.hold_made(&n("m"), &Node::Link { target: b"target" }), ErrorKind::Other);
 }
 

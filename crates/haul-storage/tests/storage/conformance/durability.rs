@@ -271,7 +271,7 @@ fn synced_removal_survives(subject: &dyn Subject) {
 fn link_and_removal_never_lose_the_file(subject: &dyn Subject) {
     let root = subject.root();
     write_durably(&*root, "a", b"bytes");
-    root.link(&n("a"), &*root, &n("b")).expect("linked");
+    root.link(&n("a"), Follow::No, &*root, &n("b")).expect("linked");
     root.remove(&n("a"), Remove::File).expect("removed");
     let found = outcomes(subject, |root| {
         let names = listed(root);

@@ -177,9 +177,9 @@ fn link_reports_an_error(subject: &dyn Subject) {
     write(&*root, "a", b"bytes");
     // A file with too many names: EMLINK.
     fail(subject, Call::Link, 1, 31);
-    fails(root.link(&n("a"), &*root, &n("b")), ErrorKind::TooManyLinks);
+    fails(root.link(&n("a"), Follow::No, &*root, &n("b")), ErrorKind::TooManyLinks);
     assert_eq!(listed(&*root), ["a"]);
-    root.link(&n("a"), &*root, &n("b")).expect("linked");
+    root.link(&n("a"), Follow::No, &*root, &n("b")).expect("linked");
 }
 
 fn rename_reports_an_error(subject: &dyn Subject) {

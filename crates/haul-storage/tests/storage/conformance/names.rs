@@ -20,6 +20,7 @@ cases! {
     bytes_written_by_one_name_are_read_by_the_other: HardLinks;
     removing_one_name_keeps_the_other: HardLinks;
     second_name_of_a_link_is_that_of_the_link: HardLinks, Links;
+    second_name_of_a_link_that_is_followed_is_that_of_its_target: HardLinks, Links;
     existing_name_is_not_linked: HardLinks;
     missing_name_is_not_linked: HardLinks;
     directory_has_one_name: HardLinks;
@@ -96,6 +97,7 @@ fn long_target_of_a_link_is_kept_and_a_longer_one_fails(subject: &dyn Subject) {
     let target = vec![b't'; 1023];
     root.make(&n("l"), &Node::Link { target: &target }).expect("made");
     assert_eq!(hold(&*root, "l").read_link().expect("read"), target);
+    assert_eq!(root.read_link_at(&n("l")).expect("read"), target);
     let long = Node::Link { target: &[b't'; 4096] };
     fails(root.make(&n("m"), &long), ErrorKind::InvalidFilename);
 }
@@ -141,12 +143,14 @@ fn other_kinds_have_no_target(subject: &dyn Subject) {
     write(&*root, "f", b"");
     fails(hold(&*root, "f").read_link(), ErrorKind::InvalidInput);
     fails(root.read_link(), ErrorKind::InvalidInput);
+    fails(root.read_link_at(&n("f")), ErrorKind::InvalidInput);
+    fails(root.read_link_at(&n("none")), ErrorKind::NotFound);
 }
 
 fn second_name_leads_to_the_same_inode(subject: &dyn Subject) {
     let root = subject.root();
     write(&*root, "a", b"bytes");
-    root.link(&n("a"), &*root, &n("b")).expect("linked");
+    root.link(&n("a"), Follow::No, &*root, &n("b")).expect("linked");
     assert_eq!(stat(&*root, "a").identity(), stat(&*root, "b").identity());
     assert_eq!((stat(&*root, "a").nlink, stat(&*root, "b").nlink), (2, 2));
 }
@@ -155,7 +159,7 @@ fn second_name_in_another_directory_leads_to_the_same_inode(subject: &dyn Subjec
     let root = subject.root();
     let dir = mkdir(&*root, "d");
     write(&*root, "a", b"bytes");
-    root.link(&n("a"), &*dir, &n("b")).expect("linked");
+    root.link(&n("a"), Follow::No, &*dir, &n("b")).expect("linked");
     assert_eq!(stat(&*root, "a").identity(), stat(&*dir, "b").identity());
     assert_eq!(listed(&*root), ["a", "d"]);
 }
@@ -163,7 +167,7 @@ fn second_name_in_another_directory_leads_to_the_same_inode(subject: &dyn Subjec
 fn bytes_written_by_one_name_are_read_by_the_other(subject: &dyn Subject) {
     let root = subject.root();
     write(&*root, "a", b"bytes");
-    root.link(&n("a"), &*root, &n("b")).expect("linked");
+    root.link(&n("a"), Follow::No, &*root, &n("b")).expect("linked");
     in_place(&*root, "b").write_at(0, b"BYT").expect("written");
     assert_eq!(read(&*root, "a"), b"BYTes");
 }
@@ -171,7 +175,7 @@ fn bytes_written_by_one_name_are_read_by_the_other(subject: &dyn Subject) {
 fn removing_one_name_keeps_the_other(subject: &dyn Subject) {
     let root = subject.root();
     write(&*root, "a", b"bytes");
-    root.link(&n("a"), &*root, &n("b")).expect("linked");
+    root.link(&n("a"), Follow::No, &*root, &n("b")).expect("linked");
     root.remove(&n("a"), Remove::File).expect("removed");
     assert_eq!((read(&*root, "b"), stat(&*root, "b").nlink), (b"bytes".to_vec(), 1));
 }
@@ -180,28 +184,41 @@ fn second_name_of_a_link_is_that_of_the_link(subject: &dyn Subject) {
     let root = subject.root();
     write(&*root, "f", b"bytes");
     symlink(&*root, "l", "f");
-    root.link(&n("l"), &*root, &n("m")).expect("linked");
+    root.link(&n("l"), Follow::No, &*root, &n("m")).expect("linked");
     assert_eq!(stat(&*root, "m").kind, FileKind::Symlink);
     assert_eq!(stat(&*root, "f").nlink, 1);
+}
+
+fn second_name_of_a_link_that_is_followed_is_that_of_its_target(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"bytes");
+    symlink(&*root, "l", "f");
+    symlink(&*root, "k", "l");
+    symlink(&*root, "dangling", "none");
+    root.link(&n("k"), Follow::Yes, &*root, &n("m")).expect("linked");
+    assert_eq!(stat(&*root, "m").identity(), stat(&*root, "f").identity());
+    root.link(&n("f"), Follow::Yes, &*root, &n("o")).expect("linked");
+    assert_eq!(stat(&*root, "f").nlink, 3);
+    fails(root.link(&n("dangling"), Follow::Yes, &*root, &n("p")), ErrorKind::NotFound);
 }
 
 fn existing_name_is_not_linked(subject: &dyn Subject) {
     let root = subject.root();
     write(&*root, "a", b"bytes");
     write(&*root, "b", b"others");
-    fails(root.link(&n("a"), &*root, &n("b")), ErrorKind::AlreadyExists);
+    fails(root.link(&n("a"), Follow::No, &*root, &n("b")), ErrorKind::AlreadyExists);
     assert_eq!((read(&*root, "b"), stat(&*root, "a").nlink), (b"others".to_vec(), 1));
 }
 
 fn missing_name_is_not_linked(subject: &dyn Subject) {
     let root = subject.root();
-    fails(root.link(&n("none"), &*root, &n("b")), ErrorKind::NotFound);
+    fails(root.link(&n("none"), Follow::No, &*root, &n("b")), ErrorKind::NotFound);
 }
 
 fn directory_has_one_name(subject: &dyn Subject) {
     let root = subject.root();
     mkdir(&*root, "d");
-    fails(root.link(&n("d"), &*root, &n("e")), ErrorKind::PermissionDenied);
+    fails(root.link(&n("d"), Follow::No, &*root, &n("e")), ErrorKind::PermissionDenied);
     assert_eq!(listed(&*root), ["d"]);
 }
 
@@ -365,7 +382,7 @@ fn rename_to_the_same_name_changes_nothing(subject: &dyn Subject) {
 fn rename_between_names_of_one_inode_keeps_both(subject: &dyn Subject) {
     let root = subject.root();
     write(&*root, "a", b"bytes");
-    root.link(&n("a"), &*root, &n("b")).expect("linked");
+    root.link(&n("a"), Follow::No, &*root, &n("b")).expect("linked");
     root.rename(&n("a"), &*root, &n("b"), Replace::Yes).expect("renamed");
     assert_eq!(listed(&*root), ["a", "b"]);
 }
@@ -389,7 +406,7 @@ fn rename_to_another_device_fails(subject: &dyn Subject) {
 fn link_to_another_device_fails(subject: &dyn Subject) {
     let (root, elsewhere) = (subject.root(), subject.elsewhere().expect("there"));
     write(&*root, "a", b"bytes");
-    fails(root.link(&n("a"), &*elsewhere, &n("a")), ErrorKind::CrossesDevices);
+    fails(root.link(&n("a"), Follow::No, &*elsewhere, &n("a")), ErrorKind::CrossesDevices);
 }
 
 fn rename_to_another_kind_of_storage_fails(subject: &dyn Subject) {
@@ -397,7 +414,7 @@ fn rename_to_another_kind_of_storage_fails(subject: &dyn Subject) {
     write(&*root, "a", b"bytes");
     let errors = [
         root.rename(&n("a"), &*foreign, &n("a"), Replace::Yes),
-        root.link(&n("a"), &*foreign, &n("a")),
+        root.link(&n("a"), Follow::No, &*foreign, &n("a")),
         root.exchange(&n("a"), &*foreign, &n("a")),
     ];
     for error in errors.map(|result| result.expect_err("another storage")) {

@@ -188,7 +188,7 @@ fn other_kinds_are_not_opened_in_place(subject: &dyn Subject) {
 fn file_with_several_names_is_opened_in_place(subject: &dyn Subject) {
     let root = subject.root();
     write(&*root, "f", b"bytes");
-    root.link(&n("f"), &*root, &n("g")).expect("linked");
+    root.link(&n("f"), Follow::No, &*root, &n("g")).expect("linked");
     assert_eq!(in_place(&*root, "g").stat().expect("found").nlink, 2);
 }
 

@@ -257,7 +257,7 @@ fn pipe_is_not_resumed(subject: &dyn Subject) {
 fn file_with_several_names_is_not_resumed(subject: &dyn Subject) {
     let root = subject.root();
     write(&*root, "victim", b"bytes");
-    root.link(&n("victim"), &*root, &TAG.name()).expect("linked");
+    root.link(&n("victim"), Follow::No, &*root, &TAG.name()).expect("linked");
     fails(root.sink(&n("f"), Create::Resume(TAG)), ErrorKind::NotFound);
     assert_eq!((listed(&*root), read(&*root, "victim")), (vec!["victim".into()], b"bytes".to_vec()));
 }

@@ -68,7 +68,7 @@ fn world() -> (MemoryStorage, World) {
         world.write(&format!("root/{name}"), b"other");
     }
     let (a, file) = world.at("root/a/file");
-    a.link(&file, &*a, &n("second")).expect("linked");
+    a.link(&file, Follow::No, &*a, &n("second")).expect("linked");
     (storage, world)
 }
 
