@@ -1,12 +1,10 @@
 //! `--backup`: renames an existing sink before its name is reused.
 
 use super::rules::{Backup, BackupMethod};
-use haul_sys::dir::{DirReader, open_dir_at};
-use haul_sys::open::{RenameMode, rename_at};
-use haul_sys::{Follow, Stat, stat};
+use crate::location::Location;
+use haul_storage::{Follow, Replace, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
 /// Maximum number of names per directory read during the search for numbered backups.
@@ -15,25 +13,26 @@ const NAMES_PER_READ: usize = 1024;
 /// Maximum number of attempts to get a number if other processes take it first.
 const ATTEMPTS: usize = 100;
 
-/// Renames `name` to its backup name and returns the backup name. Returns `None` if `name` no
+/// Renames a sink to its backup name and returns the backup name. Returns `None` if the sink no
 /// longer exists.
 ///
 /// # Errors
 /// Returns the error of renameat(2) or of reading the directory.
-pub(crate) fn rename(dir: BorrowedFd<'_>, name: &OsStr, backup: &Backup) -> io::Result<Option<OsString>> {
+pub(crate) fn rename(sink: &Location<'_>, backup: &Backup) -> io::Result<Option<OsString>> {
     for _ in 0..ATTEMPTS {
-        let (kept, mode) = match number_for(dir, name, backup.method)? {
-            None => (simple(name, &backup.suffix), RenameMode::Replace),
-            Some(number) => (numbered(name, number), RenameMode::NoReplace),
+        let (kept, replace) = match number_for(sink, backup.method)? {
+            None => (simple(sink.name(), &backup.suffix), Replace::Yes),
+            Some(number) => (numbered(sink.name(), number), Replace::No),
         };
-        match rename_at(dir, name, dir, &*kept, mode) {
+        match sink.rename(&sink.beside(&kept), replace) {
             Ok(()) => return Ok(Some(kept)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             // The file system does not support `RENAME_NOREPLACE`. The number was free a moment
             // ago.
-            Err(error) if error.kind() == io::ErrorKind::InvalidInput && mode == RenameMode::NoReplace => {
-                return rename_at(dir, name, dir, &*kept, RenameMode::Replace).map(|()| Some(kept));
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput && replace == Replace::No => {
+                sink.rename(&sink.beside(&kept), Replace::Yes)?;
+                return Ok(Some(kept));
             }
             Err(error) => return Err(error),
         }
@@ -41,35 +40,30 @@ pub(crate) fn rename(dir: BorrowedFd<'_>, name: &OsStr, backup: &Backup) -> io::
     Err(io::ErrorKind::AlreadyExists.into())
 }
 
-/// Returns the name that the next backup of `name` would get.
+/// Returns the name that the next backup of a sink would get.
 ///
 /// # Errors
 /// Returns the error of reading the directory.
-pub(crate) fn next_name(dir: BorrowedFd<'_>, name: &OsStr, backup: &Backup) -> io::Result<OsString> {
-    let number = number_for(dir, name, backup.method)?;
+pub(crate) fn next_name(sink: &Location<'_>, backup: &Backup) -> io::Result<OsString> {
+    let (name, number) = (sink.name(), number_for(sink, backup.method)?);
     Ok(number.map_or_else(|| simple(name, &backup.suffix), |number| numbered(name, number)))
 }
 
 /// Returns true if the source is the file that the simple backup of the sink would replace.
-pub(crate) fn would_take_source(
-    source: (&OsStr, &Stat),
-    dir: BorrowedFd<'_>,
-    sink: &OsStr,
-    backup: &Backup,
-) -> bool {
-    let expected = simple(last_component(sink), &backup.suffix);
+pub(crate) fn would_take_source(source: (&OsStr, &Stat), sink: &Location<'_>, backup: &Backup) -> bool {
+    let expected = simple(last_component(sink.name()), &backup.suffix);
+    let kept = || sink.beside(&simple(sink.name(), &backup.suffix)).stat(Follow::Yes);
     backup.method != BackupMethod::Numbered
         && last_component(source.0) == expected
-        && stat::stat_at(dir, &*simple(sink, &backup.suffix), Follow::Yes)
-            .is_ok_and(|standing| standing.identity() == source.1.identity())
+        && kept().is_ok_and(|kept| kept.identity() == source.1.identity())
 }
 
 /// Returns true if the backup of the sink would replace the only name of the source, which was
 /// found through a link.
-pub(crate) fn would_end_source(source: &Stat, dir: BorrowedFd<'_>, sink: &OsStr, backup: &Backup) -> bool {
+pub(crate) fn would_end_source(source: &Stat, sink: &Location<'_>, backup: &Backup) -> bool {
     source.nlink == 1
-        && next_name(dir, sink, backup)
-            .and_then(|kept| stat::stat_at(dir, &*kept, Follow::No))
+        && next_name(sink, backup)
+            .and_then(|kept| sink.beside(&kept).stat(Follow::No))
             .is_ok_and(|standing| standing.identity() == source.identity())
 }
 
@@ -110,15 +104,15 @@ fn numbered(name: &OsStr, number: u64) -> OsString {
 }
 
 /// Returns the number for a new backup, or `None` if the simple suffix applies.
-fn number_for(dir: BorrowedFd<'_>, name: &OsStr, method: BackupMethod) -> io::Result<Option<u64>> {
+fn number_for(sink: &Location<'_>, method: BackupMethod) -> io::Result<Option<u64>> {
     if method == BackupMethod::Simple {
         return Ok(None);
     }
-    let (place, last) = split(name.as_bytes());
+    let (place, last) = split(sink.name().as_bytes());
     let mut highest = 0;
     let mut entries = Vec::new();
-    let mut reader = match open_dir_at(dir, OsStr::from_bytes(place), Follow::Yes) {
-        Ok(opened) => DirReader::new(opened),
+    let mut reader = match sink.beside(OsStr::from_bytes(place)).list() {
+        Ok(reader) => reader,
         // A user without read permission may still have write permission. As in GNU's tools, no
         // number is known then.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -183,11 +177,12 @@ mod tests {
             fs::write(folder.path().join(name), name).unwrap();
         }
         let dir = fs::File::open(folder.path()).unwrap();
+        let rename = |name: &str, rule| rename(&Location::new(dir.as_fd(), OsStr::new(name)), rule);
         let rule = Backup { method: BackupMethod::Existing, suffix: OsString::from("~") };
-        let kept = rename(dir.as_fd(), OsStr::new("a"), &rule).unwrap();
+        let kept = rename("a", &rule).unwrap();
         assert_eq!(kept, Some(OsString::from("a.~11~")));
-        assert_eq!(rename(dir.as_fd(), OsStr::new("a"), &rule).unwrap(), None, "it is gone");
+        assert_eq!(rename("a", &rule).unwrap(), None, "it is gone");
         fs::write(folder.path().join("b"), "").unwrap();
-        assert_eq!(rename(dir.as_fd(), OsStr::new("b"), &rule).unwrap(), Some(OsString::from("b~")));
+        assert_eq!(rename("b", &rule).unwrap(), Some(OsString::from("b~")));
     }
 }

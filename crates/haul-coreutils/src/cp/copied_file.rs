@@ -8,16 +8,14 @@ use super::links::WriteTurn;
 use super::ranges::Ranges;
 use super::rules::CopyRules;
 use super::{explain, metadata, receipt_entries};
+use crate::location::Location;
 use haul_digest::Digest;
 use haul_engine::copy::{
     CopyError, CopySink, FileFigures, FileHash, FileJob, Finish, HashLine, JobObserver, Moved, SinkState,
     Tally, check_source, quote, unfinished,
 };
 use haul_model::{ByteOffset, ByteRange, Level};
-use haul_storage::{Inode, SyncWhat};
-use haul_sys::open::{self, RenameMode};
-use haul_sys::stat::stat_at;
-use haul_sys::{FileKind, Follow, Stat};
+use haul_storage::{FileKind, Follow, Inode, Replace, Stat, SyncWhat};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::sync::Arc;
@@ -71,14 +69,14 @@ impl Finish for CopiedFile<'_> {
 
     fn open_device(&self, file: &FileJob<'_>) -> io::Result<Arc<dyn Inode>> {
         let sink = file.sink.file()?;
-        let opened = self.job.open_device(&self.parent, &self.sink_name, sink.device().id);
+        let opened = self.job.open_device(&self.sink_at(), sink.device().id);
         // This user may be allowed to read neither.
         opened.or_else(|_| Ok(Arc::clone(sink) as Arc<dyn Inode>))
     }
 
     fn has_source_name(&self, file: &FileJob<'_>) -> bool {
-        stat_at(self.parent.source(), &*self.source_name, Follow::Yes)
-            .is_ok_and(|now| now.identity() == file.source_stat.identity())
+        let found = self.parent.source_at(&self.source_name).stat(Follow::Yes);
+        found.is_ok_and(|now| now.identity() == file.source_stat.identity())
     }
 
     fn is_awaited(&self) -> bool {
@@ -104,6 +102,11 @@ impl Finish for CopiedFile<'_> {
 }
 
 impl CopiedFile<'_> {
+    /// Returns the location of the sink.
+    fn sink_at(&self) -> Location<'_> {
+        self.parent.sink_at(&self.sink_name)
+    }
+
     /// Returns true if this is the last part and earlier parts left the sink with the time of an
     /// unfinished file.
     pub(crate) fn ends_parts(&self) -> bool {
@@ -133,7 +136,7 @@ impl CopiedFile<'_> {
             log.sync_alone(&context.observer, file)?;
         }
         if let Some(sums) = moved.hash.as_ref().and_then(|hash| hash.receipt.as_ref()) {
-            receipt_entries::file(context, file, self.parent.sink(), &self.sink_name, &moved, sums)?;
+            receipt_entries::file(context, file, &self.sink_at(), &moved, sums)?;
         }
         Ok(moved)
     }
@@ -226,10 +229,10 @@ impl CopiedFile<'_> {
         // Data that a later run resumes with is kept.
         let is_resumable = file.logged.is_some();
         if interrupted && file.sink_state == SinkState::New && !is_resumable {
-            let _ = open::unlink_at(self.parent.sink(), &*self.sink_name);
+            let _ = self.sink_at().unlink();
         }
         for follow in [Follow::No, Follow::Yes] {
-            if let Ok(sink) = stat_at(self.parent.sink(), &*self.sink_name, follow) {
+            if let Ok(sink) = self.sink_at().stat(follow) {
                 job.memory.forget_sink(&self.sink_name, &sink, file.source_stat.identity());
             }
         }
@@ -266,7 +269,7 @@ impl CopiedFile<'_> {
             Ok(parent) => parent,
             Err(error) => return job.fail(&error),
         };
-        match open::unlink_at(parent.sink(), name) {
+        match parent.sink_at(name).unlink() {
             Err(source) if source.kind() != io::ErrorKind::NotFound => {
                 job.fail(&CopyError::Cannot { action: "remove", path, source });
             }
@@ -285,7 +288,7 @@ pub(crate) fn undo_backup(
     backup: &OsStr,
 ) {
     let path = parent.sink_path_of(sink);
-    match open::rename_at(parent.sink(), backup, parent.sink(), sink, RenameMode::Replace) {
+    match parent.sink_at(backup).rename(&parent.sink_at(sink), Replace::Yes) {
         Err(source) => observer.fail(&CopyError::Cannot { action: "un-backup", path, source }),
         Ok(()) if rules.verbose => {
             let line = format!("{} -> {} (unbackup)", quote(&parent.sink_path_of(backup)), quote(&path));

@@ -11,6 +11,7 @@
 
 use super::directory::{Directory, DirectoryFacts, DirectorySettle, OperandSettle, SinkEnd};
 use super::place::Place;
+use crate::location::Location;
 use haul_engine::copy::{CopyError, CopySink, CopySource, Refusal};
 use haul_model::limits::{OPEN_DIRECTORIES_MAX, OPEN_FILES_PER_WORKER, OPEN_FILES_RESERVED};
 use haul_storage::local::{sink_descriptor, source_descriptor};
@@ -254,6 +255,16 @@ impl Opened {
     pub(crate) fn sink(&self) -> BorrowedFd<'_> {
         let place = || self.ends.place.as_ref().map_or(haul_sys::CWD, |fd| fd.as_fd());
         self.ends.sink.as_ref().map_or_else(place, |fd| fd.as_fd())
+    }
+
+    /// Returns the location of a name in the source.
+    pub(crate) fn source_at<'a>(&'a self, name: &'a OsStr) -> Location<'a> {
+        Location::new(self.source(), name)
+    }
+
+    /// Returns the location of a name in the sink.
+    pub(crate) fn sink_at<'a>(&'a self, name: &'a OsStr) -> Location<'a> {
+        Location::new(self.sink(), name)
     }
 
     /// Returns the source end, which stays open until it was read.

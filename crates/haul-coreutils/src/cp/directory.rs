@@ -3,7 +3,7 @@
 use super::descriptors::Slot;
 use super::operand_walk::OperandWalk;
 use super::place::Place;
-use haul_sys::{Follow, Stat};
+use haul_storage::{Follow, Stat};
 use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -25,7 +25,7 @@ use super::rules::{Dereference, Existing};
 use super::tree_entry::Entry;
 use super::tree_worker::{Counted, TreeWorker, Walk};
 use haul_engine::copy::{CopyError, FileJob, Moved, Refusal, Tally};
-use haul_sys::{FileKind, Follow, Stat, stat};
+use haul_storage::{FileKind, Follow, Stat};
 use task::{EntryOutcome, Sink, Task};
 
 /// Decides how to copy an entry, and copies it. The data path copies the bytes of regular files.
@@ -235,9 +235,6 @@ enum LookupResult<'m> {
 /// Stats the source of an entry, following links as `-L`, `-H` and `-P` specify.
 fn stat_source(entry: &Entry, dereference: Dereference) -> Result<Stat, CopyError> {
     let follow = if dereference == Dereference::Never { Follow::No } else { Follow::Yes };
-    stat::stat_at(entry.parent.source(), &*entry.source_name, follow).map_err(|source| CopyError::Cannot {
-        action: "stat",
-        path: entry.source_path(),
-        source,
-    })
+    let failed = |source| CopyError::Cannot { action: "stat", path: entry.source_path(), source };
+    entry.source().stat(follow).map_err(failed)
 }

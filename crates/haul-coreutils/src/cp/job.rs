@@ -1,22 +1,22 @@
 //! State of one copy job, as the rules of cp see it.
 
-use super::descriptors::{Descriptors, Opened, sink_fd};
+use super::descriptors::{Descriptors, sink_fd};
 use super::directory::Identity;
 use super::links::Memory;
 use super::operand_walk::OperandWalk;
 use super::rules::CopySettings;
+use crate::location::Location;
 use haul_engine::copy::{
     CopyContext, CopyError, CopyObserver, CopySource, FileJob, JobObserver, Proof, Refusal, Tally,
 };
-use haul_storage::Inode;
 use haul_storage::local::{OpenedFiles, Stream};
+use haul_storage::{FileKind, Follow, Inode, Stat};
 use haul_sys::dir::open_dir_at;
-use haul_sys::open::open_source_at;
 use haul_sys::stat::stat_fd;
-use haul_sys::{FileKind, Follow, Stat, cache, process};
+use haul_sys::{cache, process};
 use parking_lot::Mutex;
 use std::collections::HashSet;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -224,21 +224,15 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     /// Returns the errors of openat(2).
-    pub(crate) fn open_device(
-        &self,
-        parent: &Opened,
-        name: &OsStr,
-        device: u64,
-    ) -> io::Result<Arc<dyn Inode>> {
-        let dir = open_dir_at(parent.sink(), c".", Follow::No);
+    pub(crate) fn open_device(&self, sink: &Location<'_>, device: u64) -> io::Result<Arc<dyn Inode>> {
+        let dir = open_dir_at(sink.dir(), c".", Follow::No);
         if let Ok(dir) = dir
             && let found = stat_fd(&dir)?
             && found.dev == device
         {
             return Ok(self.opened.held(dir.into(), found));
         }
-        let file = open_source_at(parent.sink(), name, Follow::Yes, false)?;
-        let found = stat_fd(&file)?;
+        let (file, found) = sink.open_source(Follow::Yes)?;
         match found.dev == device {
             true => Ok(self.opened.held(file.into(), found)),
             false => Err(io::Error::other("another file has this name now")),

@@ -12,7 +12,7 @@ pub(crate) use writing::WriteTurn;
 
 use super::directory::Identity;
 use super::sinks_under_way::SinksUnderWay;
-use haul_sys::Stat;
+use haul_storage::Stat;
 use parking_lot::{Mutex, RwLock};
 use std::collections::hash_map::Entry as Slot;
 use std::collections::{HashMap, HashSet};

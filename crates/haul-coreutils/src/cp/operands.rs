@@ -16,9 +16,10 @@ use super::ranges::Ranges;
 use super::rules::{Batch, BatchItem, CopyRules, CopySettings, Dereference, Existing, Operands};
 use super::tree_entry::{Entry, Operand};
 use super::tree_worker::{Counted, TreeWorker, Walk, WorkPool};
+use crate::location::Location;
 use haul_engine::copy::{CopyContext, CopyError, Refusal};
 use haul_engine::workers_within;
-use haul_sys::{CWD, FileKind, Follow, Stat, stat};
+use haul_storage::{FileKind, Follow, Stat};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
@@ -45,7 +46,7 @@ impl Job<'_> {
             Operands::Onto { .. } | Operands::Batch(_) => Opened::target(settings.place.as_ref()),
         };
         let sink_is_missing = match &settings.operands {
-            Operands::Onto { sink, .. } => is_missing(stat::stat_at(target.sink(), &**sink, Follow::Yes)),
+            Operands::Onto { sink, .. } => is_missing(target.sink_at(sink).stat(Follow::Yes)),
             _ => false,
         };
         let into_itself = target_is_in_a_source(settings, &target);
@@ -70,7 +71,8 @@ impl Job<'_> {
         if source.kind == FileKind::Directory || !taken.into_directory || count(self.settings) == Some(1) {
             return false;
         }
-        let same = |earlier: &OsStr| entry::is_one_name(CWD, earlier, CWD, &taken.source);
+        let named = Location::here(&taken.source);
+        let same = |earlier: &OsStr| entry::is_one_name(&Location::here(earlier), &named);
         let named = self.memory.source_was_named(source.identity(), &taken.source, same);
         let warns = named && self.settings.rules.backup.is_none();
         if warns {
@@ -100,8 +102,8 @@ impl Job<'_> {
                     Some(item) => *item,
                     None => read_line(&self.context, lines)?,
                 };
-                let dir = rows.target.sink();
-                self.memory.lines.begin(rows.next, dir, &item.sink, || rows.waiting(&item)).then(|| {
+                let sink = rows.target.sink_at(&item.sink);
+                self.memory.lines.begin(rows.next, &sink, || rows.waiting(&item)).then(|| {
                     let placed = placed(item.source.clone(), item.sink.clone(), false);
                     Placed { item: Some(item), ..placed }
                 })
@@ -124,7 +126,8 @@ fn is_one_small_file(settings: &CopySettings) -> bool {
         Operands::IntoDirectory { sources, .. } if sources.len() == 1 => &sources[0],
         _ => return false,
     };
-    stat::stat_at(CWD, &**source, Follow::Yes)
+    Location::here(source)
+        .stat(Follow::Yes)
         .is_ok_and(|found| found.kind == FileKind::Regular && found.size <= settings.moving.object.bytes())
 }
 
@@ -278,7 +281,7 @@ fn look(rules: &CopyRules, taken: &Placed) -> Option<Stat> {
         Dereference::Never => Follow::No,
         _ => Follow::Yes,
     };
-    stat::stat_at(CWD, &*taken.source, follow).ok()
+    Location::here(&taken.source).stat(follow).ok()
 }
 
 /// Returns the number of operands, or `None` for a batch, which is read line by line.
@@ -308,7 +311,7 @@ fn updates_a_file_twice(settings: &CopySettings) -> bool {
         return false;
     }
     let mut seen = HashSet::new();
-    let mut looks = sources.iter().filter_map(|source| stat::stat_at(CWD, &**source, Follow::Yes).ok());
+    let mut looks = sources.iter().filter_map(|source| Location::here(source).stat(Follow::Yes).ok());
     looks.any(|source| !seen.insert(source.identity()))
 }
 
@@ -345,7 +348,7 @@ fn target_is_in_a_source(settings: &CopySettings, target: &Opened) -> bool {
         return false;
     }
     let above: HashSet<Identity> = places.iter().flat_map(|place| above(target, place)).collect();
-    let mut looks = sources.iter().filter_map(|source| stat::stat_at(CWD, &**source, Follow::Yes).ok());
+    let mut looks = sources.iter().filter_map(|source| Location::here(source).stat(Follow::Yes).ok());
     looks.any(|source| source.kind == FileKind::Directory && above.contains(&source.identity()))
 }
 
@@ -361,7 +364,7 @@ fn is_into_itself(target: &Opened, taken: &Placed, looked_at: Option<&Stat>) -> 
 fn above(target: &Opened, place: &OsStr) -> HashSet<Identity> {
     let mut above = HashSet::new();
     let mut standing = place.as_bytes();
-    while is_missing(stat::stat_at(target.sink(), OsStr::from_bytes(standing), Follow::Yes)) {
+    while is_missing(target.sink_at(OsStr::from_bytes(standing)).stat(Follow::Yes)) {
         standing = match backup::split(standing).0 {
             // `.` and the root are their own parents here.
             above if above != standing => above,
@@ -369,7 +372,7 @@ fn above(target: &Opened, place: &OsStr) -> HashSet<Identity> {
         };
     }
     let mut path = OsStr::from_bytes(standing).to_owned();
-    while let Ok(place) = stat::stat_at(target.sink(), &*path, Follow::Yes) {
+    while let Ok(place) = target.sink_at(&path).stat(Follow::Yes) {
         // The root is its own parent.
         if !above.insert(place.identity()) {
             break;
@@ -400,14 +403,14 @@ fn read_line(context: &CopyContext<'_>, lines: &Batch) -> Option<BatchItem> {
 fn onto(settings: &CopySettings, target: &Opened, source: &OsStr, sink: &OsStr) -> OsString {
     match &settings.rules.backup {
         Some(rule) if settings.rules.force && source == sink && is_regular(target, sink) => {
-            backup::next_name(target.sink(), sink, rule).unwrap_or_else(|_| sink.to_owned())
+            backup::next_name(&target.sink_at(sink), rule).unwrap_or_else(|_| sink.to_owned())
         }
         _ => sink.to_owned(),
     }
 }
 
 fn is_regular(target: &Opened, name: &OsStr) -> bool {
-    stat::stat_at(target.sink(), name, Follow::Yes).is_ok_and(|stat| stat.kind == FileKind::Regular)
+    target.sink_at(name).stat(Follow::Yes).is_ok_and(|stat| stat.kind == FileKind::Regular)
 }
 
 /// Returns the last component of a source. The contents of `..` and of the root are copied into the

@@ -7,11 +7,12 @@ use super::directory::MadeParent;
 use super::job::Job;
 use super::metadata;
 use super::rules::CopyRules;
+use crate::location::Location;
 use haul_engine::copy::{CopyError, JobObserver, Refusal};
+use haul_storage::{FileKind, Follow};
 use haul_sys::metadata::{self as sys, Place};
-use haul_sys::open::mkdir_at;
-use haul_sys::{CWD, FileKind, Follow, process, stat};
-use std::ffi::{CString, OsStr, OsString};
+use haul_sys::process;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
@@ -38,7 +39,7 @@ pub(crate) fn make(
     let (source, sink) = (source.as_bytes(), sink.as_bytes());
     let Some(end) = sink.iter().rposition(|&byte| byte == b'/') else { return Ok(made) };
     let above = OsStr::from_bytes(&sink[..end]);
-    match stat::stat_at(target.sink(), above, Follow::Yes) {
+    match target.sink_at(above).stat(Follow::Yes) {
         Ok(standing) if standing.kind == FileKind::Directory => return Ok(made),
         Ok(_) => {
             let error = Refusal::ParentIsFile(target.sink_path_of(above)).into();
@@ -66,14 +67,14 @@ fn make_one(
     made: &mut Made,
 ) -> Result<(), CopyError> {
     let keep = &job.settings.rules.preserve;
-    let Ok(standing) = stat::stat_at(target.sink(), sink, Follow::Yes) else {
+    let Ok(standing) = target.sink_at(sink).stat(Follow::Yes) else {
         let mut parent = parent_of(source, sink)?;
         made.last_is_new = true;
         let result = labelled_above(job, source, target, sink, true, || {
             make_fillable(&job.settings.rules, &job.context.observer, target, &mut parent)
         });
         // A directory that was not created gets no metadata of its source.
-        if result.is_ok() || stat::stat_at(target.sink(), sink, Follow::No).is_ok() {
+        if result.is_ok() || target.sink_at(sink).stat(Follow::No).is_ok() {
             made.directories.push(parent);
         }
         return result;
@@ -91,7 +92,8 @@ fn make_one(
 
 /// Returns a directory above an operand, with the present metadata of its source.
 fn parent_of(source: &OsStr, sink: &OsStr) -> Result<MadeParent, CopyError> {
-    let stat = stat::stat_at(CWD, source, Follow::Yes)
+    let stat = Location::here(source)
+        .stat(Follow::Yes)
         .and_then(|stat| if stat.kind == FileKind::Directory { Ok(stat) } else { Err(not_a_directory()) })
         .map_err(|error| failed("failed to get attributes of", source.to_owned(), error))?;
     Ok(MadeParent { source: source.to_owned(), sink: sink.to_owned(), stat, restore: None })
@@ -115,7 +117,8 @@ fn make_fillable(
         0
     };
     let first = (if keep.explicit_no_mode { 0o777 } else { mode }) & !(mode & withheld);
-    mkdir_at(target.sink(), &*parent.sink, first).map_err(|source| CopyError::Cannot {
+    let sink = target.sink_at(&parent.sink);
+    sink.make_directory(first).map_err(|source| CopyError::Cannot {
         action: "make directory",
         path: path(),
         source,
@@ -126,11 +129,9 @@ fn make_fillable(
         line.push(path());
         observer.report.made(&line);
     }
-    let made = stat::stat_at(target.sink(), &*parent.sink, Follow::No)
-        .map_err(|error| failed("failed to get attributes of", path(), error))?;
+    let made = sink.stat(Follow::No).map_err(|error| failed("failed to get attributes of", path(), error))?;
     if made.mode & 0o700 != 0o700 {
-        sys::set_mode_at(target.sink(), &*parent.sink, made.mode | 0o700)
-            .map_err(|error| failed("setting permissions for", path(), error))?;
+        sink.set_mode(made.mode | 0o700).map_err(|error| failed("setting permissions for", path(), error))?;
     }
     if !keep.mode {
         let missing = mode & withheld & !process::umask();
@@ -153,10 +154,19 @@ impl Job<'_> {
     }
 
     fn protect(&self, operand: &Opened, parent: &MadeParent) -> Result<(), CopyError> {
+        let (from, to) = (Location::here(&parent.source), operand.sink_at(&parent.sink));
+        from.with_place(|source| to.with_place(|sink| self.protect_place(operand, parent, source, sink)))
+    }
+
+    fn protect_place(
+        &self,
+        operand: &Opened,
+        parent: &MadeParent,
+        source: Place<'_>,
+        sink: Place<'_>,
+    ) -> Result<(), CopyError> {
         let keep = &self.settings.rules.preserve;
         let path = || operand.sink_path_of(&parent.sink);
-        let (from, to) = (name_of(&parent.source), name_of(&parent.sink));
-        let (source, sink) = (Place::Name(CWD, &from), Place::Name(operand.sink(), &to));
         if keep.ownership
             && let Err(error) = metadata::set_owner(sink, Some(parent.stat.uid), Some(parent.stat.gid))
             && !self.owner_failed(path(), error)
@@ -184,8 +194,4 @@ fn failed(doing: &'static str, path: OsString, source: io::Error) -> CopyError {
 
 fn not_a_directory() -> io::Error {
     io::Error::from_raw_os_error(20) // ENOTDIR
-}
-
-fn name_of(name: &OsStr) -> CString {
-    CString::new(name.as_bytes()).unwrap_or_default()
 }

@@ -4,8 +4,10 @@
 //! replaced sink may have been part of the path. Another process may move a directory. An open
 //! directory stays the same.
 
+use crate::location::Location;
+use haul_storage::Follow;
+use haul_sys::CWD;
 use haul_sys::dir::open_place_at;
-use haul_sys::{CWD, Follow};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -56,6 +58,11 @@ impl Place {
         let mut path = self.lead.clone();
         path.push(name);
         path
+    }
+
+    /// Returns the location of a name in this directory.
+    pub(crate) fn at<'a>(&'a self, name: &'a OsStr) -> Location<'a> {
+        Location::new(self.as_fd(), name)
     }
 
     /// Returns the prefix of names in this directory, for messages.
@@ -142,7 +149,7 @@ mod tests {
         std::os::unix::fs::symlink("first", &path).unwrap();
         let place = Place::open(path.as_os_str()).unwrap();
         std::fs::remove_file(&path).unwrap();
-        haul_sys::open::mkdir_at(&place, "made", 0o700).unwrap();
+        place.at(OsStr::new("made")).make_directory(0o700).unwrap();
         assert!(first.join("made").is_dir());
         assert_eq!(place.path_of(OsStr::new("made")), path.join("made"));
     }

@@ -3,7 +3,7 @@
 
 use super::directory::Identity;
 use haul_engine::copy::{CopySink, CopySource, SinkState};
-use haul_sys::{Follow, Stat};
+use haul_storage::{Follow, Stat};
 use std::ffi::OsString;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};

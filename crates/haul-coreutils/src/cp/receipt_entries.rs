@@ -3,15 +3,15 @@
 use super::descriptors::Opened;
 use super::directory::{Directory, DirectorySettle};
 use super::tree_entry::Entry as CopyEntry;
+use crate::location::Location;
 use haul_engine::copy::{CopyContext, CopyError, FileJob, Moved, ReceiptSums, SinkState};
 use haul_engine::waybill::{FileFacts, Named, file_entry, name_entry};
 use haul_log::waybill::{Entry, Kind, PathError, Proven, RelPath};
 use haul_model::Level;
-use haul_sys::stat::{stat_at, stat_fd};
-use haul_sys::{FileKind, Follow, Stat, open};
+use haul_storage::{Follow, Stat};
+use haul_sys::stat::stat_fd;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::BorrowedFd;
 
 /// Writes the entry of a settled file, with its final metadata.
 ///
@@ -20,8 +20,7 @@ use std::os::fd::BorrowedFd;
 pub(crate) fn file(
     context: &CopyContext<'_>,
     file: &FileJob<'_>,
-    directory: BorrowedFd<'_>,
-    name: &OsStr,
+    sink_at: &Location<'_>,
     moved: &Moved,
     sums: &ReceiptSums,
 ) -> Result<(), CopyError> {
@@ -33,9 +32,8 @@ pub(crate) fn file(
     let proven: Vec<Proven> = parts.map(|&range| Proven { range, level: Level::Reread }).collect();
     let Some(receipt) = context.moving.receipt.as_ref() else { return Ok(()) };
     let sink = file.sink_path();
-    let is_link = || stat_at(directory, name, Follow::No).is_ok_and(|found| found.kind == FileKind::Symlink);
     // A file that this job created is not reached through a link.
-    let named = match file.sink_state != SinkState::New && is_link() {
+    let named = match file.sink_state != SinkState::New && sink_at.is_link() {
         true => receipt.root.named(&sink),
         false => receipt.root.path_of(&sink).map(|file| Named { link: None, file }),
     };
@@ -69,9 +67,9 @@ pub(crate) fn directory(context: &CopyContext<'_>, directory: &Directory, opened
 pub(crate) fn name(context: &CopyContext<'_>, entry: &CopyEntry) {
     if context.moving.receipt.is_some() {
         write(context, &entry.sink_path(), |path| {
-            let sink = (entry.parent.sink(), &*entry.sink_name);
-            let target = open::read_link_at(sink.0, sink.1).ok();
-            stat_at(sink.0, sink.1, Follow::No).ok().and_then(|stat| name_entry(path, &stat, target))
+            let sink = entry.parent.sink_at(&entry.sink_name);
+            let target = sink.read_link().ok();
+            sink.stat(Follow::No).ok().and_then(|stat| name_entry(path, &stat, target))
         });
     }
 }

@@ -4,11 +4,11 @@
 use super::backup;
 use super::directory::Identity;
 use super::operand_walk::OperandWalk;
-use haul_sys::{Follow, stat};
+use crate::location::Location;
+use haul_storage::Follow;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
-use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
 /// The sinks of the lines in progress, and the walk that waits for one of them.
@@ -39,11 +39,10 @@ impl SinksUnderWay {
     pub(crate) fn begin(
         &self,
         index: usize,
-        dir: BorrowedFd<'_>,
-        sink: &OsStr,
+        sink: &Location<'_>,
         walk: impl FnOnce() -> OperandWalk,
     ) -> bool {
-        let keys = keys(dir, sink);
+        let keys = keys(sink);
         let mut lines = self.lines();
         if keys.iter().flatten().any(|key| lines.taken.contains(key)) {
             lines.waiting = Some(walk());
@@ -72,11 +71,12 @@ impl SinksUnderWay {
 
 /// Returns the keys of a sink. A sink whose directory cannot be stat'ed has no key by name: its
 /// copy will fail.
-fn keys(dir: BorrowedFd<'_>, sink: &OsStr) -> [Option<SinkKey>; 2] {
-    let (place, name) = backup::split(sink.as_bytes());
-    let look = |path: &OsStr| stat::stat_at(dir, path, Follow::Yes).ok().map(|found| found.identity());
+fn keys(sink: &Location<'_>) -> [Option<SinkKey>; 2] {
+    let (place, name) = backup::split(sink.name().as_bytes());
+    let look = |at: &Location<'_>| at.stat(Follow::Yes).ok().map(|found| found.identity());
+    let place = look(&sink.beside(OsStr::from_bytes(place)));
     [
-        look(OsStr::from_bytes(place)).map(|place| SinkKey::Name(place, OsStr::from_bytes(name).to_owned())),
+        place.map(|place| SinkKey::Name(place, OsStr::from_bytes(name).to_owned())),
         look(sink).map(SinkKey::File),
     ]
 }

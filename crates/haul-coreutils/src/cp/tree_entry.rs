@@ -3,9 +3,10 @@
 use super::descriptors::Opened;
 use super::ranges::Ranges;
 use super::tree_worker::Counted;
+use crate::location::Location;
 use haul_engine::copy::Part;
+use haul_storage::{FileKind, Stat};
 use haul_sys::dir::DirEntry;
-use haul_sys::{FileKind, Stat};
 use std::ffi::OsString;
 use std::sync::Arc;
 
@@ -56,6 +57,11 @@ impl Entry {
             backup: None,
             counted,
         }
+    }
+
+    /// Returns the location of the source.
+    pub(crate) fn source(&self) -> Location<'_> {
+        self.parent.source_at(&self.source_name)
     }
 
     /// Returns the path of the source for messages.

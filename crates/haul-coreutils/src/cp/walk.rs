@@ -13,8 +13,8 @@ use super::tree_worker::{Counted, TreeWorker, Walk, WorkPool};
 use haul_engine::copy::{CopyError, CopyObserver, JobObserver, SharedFile, Tally};
 use haul_engine::{Pool, WorkItem, files_left};
 use haul_model::limits;
+use haul_storage::{FileKind, Follow};
 use haul_sys::dir::{DirEntry, DirReader};
-use haul_sys::{FileKind, Follow, stat};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -215,7 +215,7 @@ impl<'p, 'j> Walker<'p, 'j> {
         let (mut counted, mut others) = (Vec::new(), Vec::new());
         for entry in entries {
             let is_file = entry.kind_hint == Some(FileKind::Regular) && !job.is_stopping();
-            let found = is_file.then(|| stat::stat_at(directory.source(), entry.name.as_c_str(), Follow::No));
+            let found = is_file.then(|| directory.source_at(entry.name_os()).stat(Follow::No));
             match found {
                 Some(Ok(found)) if found.kind == FileKind::Regular && !job.is_own_waybill(&found) => {
                     job.tally().count_ahead(found.size);

@@ -14,10 +14,11 @@ use crate::cp::{
     self, Batch, BatchItem, CopyRules, CopySettings, Dereference, LinkTable, Operands, Place, Preserve,
     Print, split, without_slashes,
 };
+use crate::location::Location;
 use haul_engine::copy::{Moving, Verify};
+use haul_storage::{FileKind, Follow, Stat, Timespec};
 use haul_sys::dir::open_dir_at;
-use haul_sys::filesystem::FileSystem;
-use haul_sys::{CWD, FileKind, Follow, Stat, Timespec, cache, open, stat};
+use haul_sys::{cache, closing, filesystem, open};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -101,7 +102,7 @@ impl<'a> CrossDeviceMove<'a> {
     /// Returns true if a source is already waiting, itself or as part of a directory, or is a
     /// directory with a waiting part. Other names of a file do not count as such a part.
     fn holds(&self, source: &OsStr) -> bool {
-        let Ok(found) = stat::stat_at(CWD, source, Follow::No) else { return true };
+        let Ok(found) = Location::here(source).stat(Follow::No) else { return true };
         let is_another_name = found.kind != FileKind::Directory && found.nlink > 1;
         if !is_another_name && self.identities.contains(&found.identity()) {
             return true;
@@ -175,7 +176,7 @@ impl<'a> CrossDeviceMove<'a> {
         let mut copied = Vec::new();
         for Waiting { copied: operand, is_remembered, .. } in waiting {
             let is_complete = is_complete(&operand);
-            if is_remembered && let Ok(standing) = stat::stat_at(&place, &*operand.name, Follow::No) {
+            if is_remembered && let Ok(standing) = place.at(&operand.name).stat(Follow::No) {
                 if standing.kind == FileKind::Directory {
                     job.stayed.insert(operand.identity, operand.name.clone());
                 }
@@ -257,7 +258,7 @@ fn above(place: &OsStr) -> impl Iterator<Item = Identity> {
     let mut path = place.to_owned();
     let mut last = None;
     std::iter::from_fn(move || {
-        let found = stat::stat_at(CWD, &*path, Follow::Yes).ok()?.identity();
+        let found = Location::here(&path).stat(Follow::Yes).ok()?.identity();
         path.push("/..");
         (last.replace(found) != Some(found)).then_some(found)
     })

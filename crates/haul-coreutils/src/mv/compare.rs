@@ -8,11 +8,9 @@
 //! another. The contents of that directory were not copied, and their change times do not show the
 //! replacement.
 
-use haul_sys::filesystem::FileSystem;
-use haul_sys::open::read_link_at;
-use haul_sys::{FileKind, Stat, Timespec, process};
-use std::ffi::OsStr;
-use std::os::fd::BorrowedFd;
+use crate::location::Location;
+use haul_storage::{FileKind, Stat, Timespec};
+use haul_sys::{filesystem, process};
 
 /// Coarsest granularity of modification times in any file system: that of vfat, in seconds.
 const COARSEST_SECONDS: i64 = 2;
@@ -60,8 +58,7 @@ pub(super) enum KeepReason {
 /// One name with its stat result.
 pub(super) struct Side<'a> {
     pub(super) stat: Stat,
-    pub(super) dir: BorrowedFd<'a>,
-    pub(super) name: &'a OsStr,
+    pub(super) at: Location<'a>,
 }
 
 /// Returns the reason against removing `source`, whose copy is `sink`.
@@ -107,7 +104,7 @@ pub(super) fn keep_reason(
     };
     // Setting them did not fail, or `is_loose` would be set: vfat reports success and keeps its own
     // values.
-    FileSystem::of(sink.dir).keeps_as_given().then_some(KeepReason::Differs(lacks))
+    filesystem::keeps_as_given(sink.at.dir()).then_some(KeepReason::Differs(lacks))
 }
 
 /// Returns true if `sink` is the form in which its file system stores the time `source`. If
@@ -140,13 +137,14 @@ fn is_same_time(source: Timespec, sink: Timespec) -> bool {
 }
 
 fn target(side: &Side<'_>) -> Option<std::ffi::OsString> {
-    read_link_at(side.dir, side.name).ok()
+    side.at.read_link().ok()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_sys::{CWD, Follow, stat};
+    use haul_storage::Follow;
+    use std::ffi::OsStr;
     use std::os::fd::AsFd;
 
     fn time(sec: i64, nsec: u32) -> Timespec {
@@ -190,9 +188,10 @@ mod tests {
 
     #[test]
     fn each_difference_keeps_the_source() {
-        let found = stat::stat_at(CWD, "Cargo.toml", Follow::No).unwrap();
+        let at = Location::here(OsStr::new("Cargo.toml"));
+        let found = at.stat(Follow::No).unwrap();
         let dir = std::fs::File::open(".").unwrap();
-        let side = |stat| Side { stat, dir: dir.as_fd(), name: OsStr::new("Cargo.toml") };
+        let side = |stat| Side { stat, at: Location::new(dir.as_fd(), at.name()) };
         let later = Timespec { sec: found.ctime.sec + 1, nsec: 0 };
         let requirements = CopyRequirements { since: later, is_loose: false, is_exact: false };
         let doubt_of = |from: Stat, to: Stat| keep_reason(&side(from), &side(to), requirements);
@@ -215,7 +214,7 @@ mod tests {
         }
         // Owners and modes that a file system without them reports are no reason against removal.
         let proc = std::fs::File::open("/proc/self").unwrap();
-        let elsewhere = |stat| Side { dir: proc.as_fd(), ..side(stat) };
+        let elsewhere = |stat| Side { stat, at: Location::new(proc.as_fd(), at.name()) };
         let bare = Stat { mode: found.mode ^ 0o100, ..found };
         assert_eq!(keep_reason(&side(found), &elsewhere(bare), requirements), None);
         let loose = CopyRequirements { is_loose: true, ..requirements };

@@ -8,10 +8,12 @@
 //! the same directory that was closed.
 
 use crate::cp::Place;
+use crate::location::Location;
 use haul_engine::files_left;
 use haul_model::limits::{OPEN_DIRECTORIES_MAX, OPEN_FILES_PER_WORKER, OPEN_FILES_RESERVED};
+use haul_storage::{Follow, Stat};
 use haul_sys::dir::{is_same_file, open_dir_at, open_place_at};
-use haul_sys::{CWD, Follow, Stat, metadata, process, stat};
+use haul_sys::{CWD, metadata, process, stat};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
@@ -231,6 +233,11 @@ impl<'a> OpenEnds<'a> {
         above.map_or_else(|| self.place.as_fd(), |opened| opened.ends.sink.as_fd())
     }
 
+    /// Returns the location of a name at the sink.
+    pub(super) fn sink_at<'s>(&'s self, above: Option<&'s Opened>, name: &'s OsStr) -> Location<'s> {
+        Location::new(self.sink_of(above), name)
+    }
+
     /// Returns a directory if it is open.
     fn held(&self, node: &Arc<Node>) -> Option<Opened> {
         let mut held = node.held.lock();
@@ -376,4 +383,9 @@ impl Drop for DirPair {
 /// directory.
 pub(super) fn source_of(above: Option<&Opened>) -> BorrowedFd<'_> {
     above.map_or(CWD, |opened| opened.ends.source.as_fd())
+}
+
+/// Returns the location of a name in the source.
+pub(super) fn source_at<'a>(above: Option<&'a Opened>, name: &'a OsStr) -> Location<'a> {
+    Location::new(source_of(above), name)
 }

@@ -6,14 +6,13 @@ use super::error::MoveError;
 use super::relabel::relabel;
 use super::settings::{MoveExisting, MoveObserver, MoveOperands, MoveRules, MoveSettings};
 use crate::cp::{Place, last_component, without_slashes};
+use crate::location::Location;
 use haul_engine::copy::{Refusal, Tally, quote};
-use haul_sys::filesystem::FileSystem;
-use haul_sys::open::{RenameMode, rename_at};
-use haul_sys::{CWD, FileKind, Follow, Stat, stat};
+use haul_storage::{FileKind, Follow, Replace, Stat};
+use haul_sys::filesystem;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -61,9 +60,14 @@ pub(super) struct Operand<'a> {
 }
 
 impl Operand<'_> {
-    /// Returns the descriptor that `name` is relative to.
-    pub(super) fn dir(&self) -> BorrowedFd<'_> {
-        self.place.map_or(CWD, |place| place.as_fd())
+    /// Returns the location of the source.
+    pub(super) fn source_at(&self) -> Location<'_> {
+        Location::here(self.source)
+    }
+
+    /// Returns the location of the sink.
+    pub(super) fn sink_at(&self) -> Location<'_> {
+        self.place.map_or_else(|| Location::here(self.name), |place| place.at(self.name))
     }
 
     /// Returns the path of another name in the directory of the sink, for messages.
@@ -128,14 +132,14 @@ impl Job<'_> {
         if let [source] = sources
             && !self.rules.exchange
         {
-            match rename_new(source, CWD, last) {
+            match rename_new(&Location::here(source), &Location::here(last)) {
                 Renamed::Done if self.rules.contradicts => {
                     self.outcome.is_refused = true;
                     return;
                 }
                 Renamed::Done => {
                     self.renamed(source, name, None);
-                    return self.relabel(CWD, last, name);
+                    return self.relabel(&Location::here(last), name);
                 }
                 Renamed::Meets => tried = Some(Renamed::Meets),
                 failed @ Renamed::Failed(_) => tried = Some(failed),
@@ -192,7 +196,7 @@ impl Job<'_> {
         if self.rules.exchange {
             return self.exchange(operand);
         }
-        let renamed = tried.unwrap_or_else(|| rename_new(operand.source, operand.dir(), operand.name));
+        let renamed = tried.unwrap_or_else(|| rename_new(&operand.source_at(), &operand.sink_at()));
         if let Renamed::Done = renamed {
             self.renamed_operand(&operand, None);
             return Ok(());
@@ -200,8 +204,8 @@ impl Job<'_> {
         if matches!((&renamed, self.rules.existing), (Renamed::Meets, MoveExisting::Keep)) {
             return Ok(());
         }
-        let source = stat::stat_at(CWD, operand.source, Follow::No)
-            .map_err(|source| cannot("stat", operand.source, source))?;
+        let source =
+            operand.source_at().stat(Follow::No).map_err(|source| cannot("stat", operand.source, source))?;
         let standing = look_at_sink(&operand, &renamed)?;
         let mut backup = None;
         if let Some(standing) = standing {
@@ -234,7 +238,7 @@ impl Job<'_> {
         let error = match tried {
             Renamed::Failed(error) if backup.is_none() => error,
             // The backup may have renamed a link, and paths through that link no longer resolve.
-            _ => match rename_at(CWD, operand.source, operand.dir(), operand.name, RenameMode::Replace) {
+            _ => match operand.source_at().rename(&operand.sink_at(), Replace::Yes) {
                 Ok(()) => {
                     let backup = backup.map(|backup| operand.path_of(&backup));
                     self.renamed_operand(operand, backup.as_deref());
@@ -296,7 +300,8 @@ impl Job<'_> {
     /// Gives a renamed sink its name back.
     fn put_back(&mut self, operand: &Operand<'_>, backup: Option<&OsStr>) {
         let Some(backup) = backup else { return };
-        match rename_at(operand.dir(), backup, operand.dir(), operand.name, RenameMode::Replace) {
+        let sink = operand.sink_at();
+        match sink.beside(backup).rename(&sink, Replace::Yes) {
             Ok(()) if self.rules.verbose => {
                 let (backup, sink) = (operand.path_of(backup), quote(operand.sink));
                 let line = format!("{} -> {sink} (unbackup)", quote(&backup));
@@ -308,31 +313,32 @@ impl Job<'_> {
     }
 
     fn exchange(&mut self, operand: Operand<'_>) -> Result<(), MoveError> {
-        let mode = RenameMode::Exchange;
-        rename_at(CWD, operand.source, operand.dir(), operand.name, mode).map_err(|source| {
-            MoveError::Exchange { path: operand.source.to_owned(), sink: operand.sink.to_owned(), source }
+        operand.source_at().exchange(&operand.sink_at()).map_err(|source| MoveError::Exchange {
+            path: operand.source.to_owned(),
+            sink: operand.sink.to_owned(),
+            source,
         })?;
         if self.rules.verbose {
             let line = format!("exchanged {} <-> {}", quote(operand.source), quote(operand.sink));
             self.report.made(OsStr::new(&line));
         }
-        self.relabel(operand.dir(), operand.name, operand.sink);
+        self.relabel(&operand.sink_at(), operand.sink);
         Ok(())
     }
 
     fn renamed_operand(&mut self, operand: &Operand<'_>, backup: Option<&OsStr>) {
         if operand.is_remembered
-            && let Ok(standing) = stat::stat_at(operand.dir(), operand.name, Follow::No)
+            && let Ok(standing) = operand.sink_at().stat(Follow::No)
         {
             self.created.entry(standing.identity()).or_default().insert(operand.name.to_owned());
         }
         self.renamed(operand.source, operand.sink, backup);
-        self.relabel(operand.dir(), operand.name, operand.sink);
+        self.relabel(&operand.sink_at(), operand.sink);
     }
 
     /// Sets the security context of a renamed sink (`-Z`).
-    fn relabel(&self, dir: BorrowedFd<'_>, name: &OsStr, path: &OsStr) {
-        if let Some(warning) = relabel(&self.rules.contexts, dir, name, path) {
+    fn relabel(&self, sink: &Location<'_>, path: &OsStr) {
+        if let Some(warning) = relabel(&self.rules.contexts, sink, path) {
             self.report.warned(&warning);
         }
     }
@@ -353,12 +359,13 @@ impl Job<'_> {
 
 /// Returns the stat result of the sink, if it exists.
 fn look_at_sink(operand: &Operand<'_>, tried: &Renamed) -> Result<Option<Stat>, MoveError> {
-    match stat::stat_at(operand.dir(), operand.name, Follow::No) {
+    let sink = operand.sink_at();
+    match sink.stat(Follow::No) {
         Ok(standing) => Ok(Some(standing)),
         // A trailing slash after the name of a dangling link makes stat follow it; a rename meets
         // the link itself.
         Err(error) if error.kind() == io::ErrorKind::NotFound && matches!(tried, Renamed::Meets) => {
-            Ok(stat::stat_at(operand.dir(), without_slashes(operand.name), Follow::No).ok())
+            Ok(sink.beside(without_slashes(operand.name)).stat(Follow::No).ok())
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(cannot("stat", operand.sink, error)),
@@ -366,15 +373,15 @@ fn look_at_sink(operand: &Operand<'_>, tried: &Renamed) -> Result<Option<Stat>, 
 }
 
 /// Renames to a name that does not exist yet.
-fn rename_new(source: &OsStr, place: BorrowedFd<'_>, name: &OsStr) -> Renamed {
-    match rename_at(CWD, source, place, name, RenameMode::NoReplace) {
+fn rename_new(source: &Location<'_>, sink: &Location<'_>) -> Renamed {
+    match source.rename(sink, Replace::No) {
         Ok(()) => Renamed::Done,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Renamed::Meets,
         // Either the file system does not support `RENAME_NOREPLACE`, or the directory would go
         // into itself. Only the older call distinguishes the two cases.
-        Err(error) if is_unable(&error) => match stat::stat_at(place, name, Follow::No) {
+        Err(error) if is_unable(&error) => match sink.stat(Follow::No) {
             Ok(_) => Renamed::Meets,
-            Err(_) => match rename_at(CWD, source, place, name, RenameMode::Replace) {
+            Err(_) => match source.rename(sink, Replace::Yes) {
                 Ok(()) => Renamed::Done,
                 Err(error) => Renamed::Failed(error),
             },

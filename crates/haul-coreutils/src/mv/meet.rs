@@ -4,9 +4,9 @@ use super::error::MoveError;
 use super::job::{Job, Operand, cannot};
 use super::settings::MoveExisting;
 use crate::cp::{self, BackupMethod, is_one_name, last_component};
+use crate::location::Location;
 use haul_engine::copy::{Question, is_as_new, quote};
-use haul_sys::open::{rmdir_at, unlink_at};
-use haul_sys::{CWD, FileKind, Follow, Stat, stat};
+use haul_storage::{FileKind, Follow, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
 
@@ -82,7 +82,7 @@ impl Job<'_> {
         let one_inode = source.identity() == standing.identity();
         let (from_link, to_link) = (is_link(source), is_link(standing));
         let backs_up = self.rules.backup.is_some();
-        let one_name = || is_one_name(CWD, operand.source, operand.dir(), operand.name);
+        let one_name = || is_one_name(&operand.source_at(), &operand.sink_at());
         if from_link && to_link {
             if one_name() {
                 return true;
@@ -101,14 +101,14 @@ impl Job<'_> {
             // The link may replace a name of its file if its target is another name.
             return self.leads_to(operand);
         }
-        let target = stat::stat_at(CWD, operand.source, Follow::Yes);
+        let target = operand.source_at().stat(Follow::Yes);
         target.is_ok_and(|target| target.identity() == standing.identity())
     }
 
     /// Returns true if the source, a link, leads to exactly the name of the sink.
     fn leads_to(&self, operand: &Operand<'_>) -> bool {
         std::fs::canonicalize(operand.source)
-            .is_ok_and(|target| is_one_name(CWD, target.as_os_str(), operand.dir(), operand.name))
+            .is_ok_and(|target| is_one_name(&Location::here(target.as_os_str()), &operand.sink_at()))
     }
 
     /// Renames the existing sink (`--backup`). Returns the backup name, relative to the same
@@ -122,21 +122,18 @@ impl Job<'_> {
         let Some(rule) = self.rules.backup.as_ref().filter(|_| last != "." && last != "..") else {
             return Ok(None);
         };
-        if cp::would_take_source((last, source), operand.dir(), operand.name, rule) {
+        let standing = operand.sink_at();
+        if cp::would_take_source((last, source), &standing, rule) {
             let (sink, path) = (operand.sink.to_owned(), operand.source.to_owned());
             return Err(MoveError::BackupIsSource { sink, path });
         }
-        cp::rename_to_backup(operand.dir(), operand.name, rule)
-            .map_err(|source| cannot("backup", operand.sink, source))
+        cp::rename_to_backup(&standing, rule).map_err(|source| cannot("backup", operand.sink, source))
     }
 
     /// Removes an existing sink before a copy.
     pub(super) fn clear(&self, operand: &Operand<'_>, is_directory: bool) -> Result<(), MoveError> {
-        let removed = if is_directory {
-            rmdir_at(operand.dir(), operand.name)
-        } else {
-            unlink_at(operand.dir(), operand.name)
-        };
+        let standing = operand.sink_at();
+        let removed = if is_directory { standing.remove_directory() } else { standing.unlink() };
         match removed {
             Err(source) if source.kind() != io::ErrorKind::NotFound => Err(MoveError::TargetStays {
                 path: operand.source.to_owned(),

@@ -2,28 +2,22 @@
 //! rename does not change labels.
 
 use crate::cp::Contexts;
+use crate::location::Location;
 use haul_engine::copy::CopyError;
 use haul_engine::{Descent, Step};
-use haul_storage::local;
+use haul_storage::{FileKind, Follow, local};
 use haul_sys::dir::open_dir_at;
 use haul_sys::metadata::Place;
 use haul_sys::selinux::{self, Context, Policy};
-use haul_sys::{FileKind, Follow, stat};
-use std::ffi::{CString, OsStr};
+use std::ffi::OsStr;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::ffi::OsStrExt;
 
 /// Labels a name and everything beneath it, if the rules require that. Returns the warning to print
 /// if an error occurred, which does not fail the move.
-pub(super) fn relabel(
-    contexts: &Contexts,
-    dir: BorrowedFd<'_>,
-    name: &OsStr,
-    path: &OsStr,
-) -> Option<CopyError> {
+pub(super) fn relabel(contexts: &Contexts, renamed: &Location<'_>, path: &OsStr) -> Option<CopyError> {
     let Contexts::Listed(policy) = contexts else { return None };
-    let failed = all(&**policy, dir, name).err();
+    let failed = all(&**policy, renamed).err();
     let doing = "failed to set the security context of";
     failed.map(|source| CopyError::Failed { doing, path: path.to_owned(), source })
 }
@@ -33,18 +27,18 @@ pub(super) fn relabel(
 ///
 /// # Errors
 /// Returns the last error if there were several.
-fn all(policy: &dyn Policy, dir: BorrowedFd<'_>, name: &OsStr) -> io::Result<()> {
+fn all(policy: &dyn Policy, renamed: &Location<'_>) -> io::Result<()> {
     // A trailing slash after the moved name would follow a link.
-    let name = crate::cp::without_slashes(name);
-    let kind = stat::stat_at(dir, name, Follow::No)?.kind;
-    let c_name = CString::new(name.as_bytes())?;
+    let renamed = renamed.beside(crate::cp::without_slashes(renamed.name()));
+    let (dir, name) = (renamed.dir(), renamed.name());
+    let kind = renamed.stat(Follow::No)?.kind;
     let mut outcome = Ok(());
     let mut note = |done: io::Result<()>| {
         if done.as_ref().is_err_and(|error| !selinux::is_absence(error)) {
             outcome = done;
         }
     };
-    note(one(policy, dir, name, Place::Name(dir, &c_name), kind));
+    note(renamed.with_place(|place| one(policy, dir, name, place, kind)));
     let mut descent = Descent::default();
     if kind == FileKind::Directory {
         let opened = open_dir_at(dir, name, Follow::No).and_then(local::directory_of);

@@ -2,17 +2,17 @@
 //! name with a matching copy is removed. A directory is removed after everything beneath it.
 
 use super::compare::{CopyRequirements, KeepReason, Side, keep_reason};
-use super::ends::{Facts, Node, OpenEnds, Opened, Reading, source_of};
+use super::ends::{Facts, Node, OpenEnds, Opened, Reading, source_at, source_of};
 use super::error::MoveError;
 use super::settings::MoveObserver;
 use crate::cp::{Place, Unstored, without_slashes};
+use crate::location::Location;
 use haul_engine::copy::quote;
 use haul_engine::{Pool, WorkItem};
 use haul_engine::{files_left, workers_within};
 use haul_model::limits;
+use haul_storage::{FileKind, Follow};
 use haul_sys::dir::{DirEntry, DirReader, open_dir_at};
-use haul_sys::open::{rmdir_at, unlink_at};
-use haul_sys::{CWD, FileKind, Follow, stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -126,7 +126,7 @@ impl Job<'_> {
         if let b"." | b".." = crate::cp::last_component(&operand.source).as_bytes() {
             return self.fail(None, &MoveError::DotDirectory(operand.source.clone()));
         }
-        let found = stat::stat_at(CWD, &*operand.source, Follow::No);
+        let found = Location::here(&operand.source).stat(Follow::No);
         // Another file has this name now, or the path leads elsewhere: that file was not copied.
         if found.as_ref().is_ok_and(|found| found.identity() != operand.identity) {
             let (path, sink) = (operand.source.clone(), self.removal.place.path_of(&operand.name));
@@ -234,20 +234,22 @@ impl Job<'_> {
         kind: Option<FileKind>,
     ) -> Result<Facts, MoveError> {
         let above = parent.map(Opened::node);
-        let (source_dir, sink_dir) = (source_of(parent), self.ends.sink_of(parent));
         let source_path = || path(above, names.source, |node| &node.name);
         let sink_path = || self.removal.place.path_of(&path(above, names.sink, |node| &node.sink_name));
         // A link to a directory with a trailing slash was moved as a link.
         let plain = if kind == Some(FileKind::Directory) { names.sink } else { without_slashes(names.sink) };
-        let found = stat::stat_at(source_dir, names.source, Follow::No)
-            .map_err(|source| MoveError::Cannot { action: "remove", path: source_path(), source })?;
-        let copy = stat::stat_at(sink_dir, plain, Follow::No).map_err(|source| MoveError::NoCopy {
+        let (source, sink) = (source_at(parent, names.source), self.ends.sink_at(parent, plain));
+        let found = source.stat(Follow::No).map_err(|source| MoveError::Cannot {
+            action: "remove",
+            path: source_path(),
+            source,
+        })?;
+        let copy = sink.stat(Follow::No).map_err(|source| MoveError::NoCopy {
             path: source_path(),
             sink: sink_path(),
             source,
         })?;
-        let source = Side { stat: found, dir: source_dir, name: names.source };
-        let sink = Side { stat: copy, dir: sink_dir, name: plain };
+        let (source, sink) = (Side { stat: found, at: source }, Side { stat: copy, at: sink });
         let unstored = self.removal.unstored.may_contain(found.identity());
         match keep_reason(&source, &sink, self.removal.requirements) {
             None if unstored => {
@@ -268,7 +270,7 @@ impl Job<'_> {
         }
         let above = parent.map(Opened::node);
         let told = |_: &()| self.tell("removed", || path(above, name, |node| &node.name));
-        match unlink_at(source_of(parent), name).inspect(told) {
+        match source_at(parent, name).unlink().inspect(told) {
             Ok(()) => {}
             Err(source) => self.cannot(above, "remove", path(above, name, |node| &node.name), source),
         }
@@ -309,7 +311,7 @@ impl Job<'_> {
 
     /// Removes an emptied directory. Returns false if it was not empty and is read again.
     fn remove_directory(&self, node: &Arc<Node>, above: Option<&Opened>) -> bool {
-        let source = match rmdir_at(source_of(above), &*node.name) {
+        let source = match source_at(above, &node.name).remove_directory() {
             Ok(()) => {
                 self.tell("removed directory", || node.source_path());
                 return true;
@@ -394,5 +396,5 @@ fn with_one_slash(name: &OsStr) -> &OsStr {
 }
 
 fn is_directory(name: &OsStr) -> bool {
-    stat::stat_at(CWD, name, Follow::No).is_ok_and(|found| found.kind == FileKind::Directory)
+    Location::here(name).stat(Follow::No).is_ok_and(|found| found.kind == FileKind::Directory)
 }

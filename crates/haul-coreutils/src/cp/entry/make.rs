@@ -8,12 +8,12 @@ use crate::cp::directory::{DirectoryFacts, NewDirectory};
 use crate::cp::links::{Earlier, FirstSink, KnownDirectory, Linked, NamedIn};
 use crate::cp::receipt_entries;
 use crate::cp::rules::{Dereference, Make};
+use crate::location::Location;
 use haul_engine::copy::{CopyError, Refusal, quote};
-use haul_sys::open::{self, RenameMode};
-use haul_sys::{FileKind, Follow, Stat, process, stat};
+use haul_storage::{FileKind, Follow, Replace, Stat};
+use haul_sys::process;
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -48,7 +48,7 @@ impl<'j> Task<'_, 'j> {
             first.made(self.linkable(), matches!(fate, EntryOutcome::Through));
         }
         if self.sinks_collide()
-            && let Ok(standing) = stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::No)
+            && let Ok(standing) = self.sink_at().stat(Follow::No)
         {
             self.job.memory.add_sink(&self.entry.sink_name, standing.identity());
         }
@@ -98,8 +98,8 @@ impl<'j> Task<'_, 'j> {
     /// the meaning that it has on the command line.
     fn sink_is_in_working_directory(&self) -> bool {
         let (place, _) = crate::cp::backup::split(self.sink_name().as_bytes());
-        let here = stat::stat_at(haul_sys::CWD, ".", Follow::Yes);
-        let there = stat::stat_at(self.entry.parent.sink(), OsStr::from_bytes(place), Follow::Yes);
+        let here = Location::here(OsStr::new(".")).stat(Follow::Yes);
+        let there = self.sink_at().beside(OsStr::from_bytes(place)).stat(Follow::Yes);
         match (here, there) {
             (Ok(here), Ok(there)) => here.identity() == there.identity(),
             // An error here occurs again later, with a better message.
@@ -110,8 +110,8 @@ impl<'j> Task<'_, 'j> {
     /// Creates a hard link (`-l`).
     fn make_hard_link(&self) -> Result<(), CopyError> {
         let replace = self.rules.force || self.rules.existing == crate::cp::rules::Existing::Ask;
-        let source = (self.entry.parent.source(), &*self.entry.source_name);
-        self.force_hard_link(source, replace).map(drop).map_err(|source| CopyError::LinkFailed {
+        let linked = self.force_hard_link(&self.entry.source(), replace);
+        linked.map(drop).map_err(|source| CopyError::LinkFailed {
             kind: "hard",
             path: self.sink_path(),
             target: self.source_path(),
@@ -133,8 +133,9 @@ impl<'j> Task<'_, 'j> {
             CopyError::LinkFailed { kind: "hard", path, target, source }
         };
         let linked = self.job.descriptors.open(place).and_then(|place| {
-            let is_linked = standing.is_some_and(|standing| self.is_linked(standing, (place.sink(), name)));
-            let replaced = is_linked || self.force_hard_link((place.sink(), name), true).map_err(failed)?;
+            let earlier = place.sink_at(name);
+            let is_linked = standing.is_some_and(|standing| self.is_linked(standing, &earlier));
+            let replaced = is_linked || self.force_hard_link(&earlier, true).map_err(failed)?;
             Ok((is_linked, replaced))
         });
         let (is_linked, replaced) = match linked {
@@ -145,64 +146,63 @@ impl<'j> Task<'_, 'j> {
         if replaced {
             self.report_removed();
         }
-        let sink = (self.entry.parent.sink(), self.sink_name());
+        let sink = self.sink_at();
         if let Some(log) = self.job.context.log.filter(|_| !is_linked) {
-            let found = || stat::stat_at(sink.0, sink.1, Follow::No);
-            let device = || self.job.open_device(&self.entry.parent, sink.1, found()?.dev);
+            let found = || sink.stat(Follow::No);
+            let device = || self.job.open_device(&sink, found()?.dev);
             log.linked(&self.job.context.observer, &self.source, found, device, || self.sink_path());
         }
         match earlier.linked(&self.entry.parent, self.sink_name()) {
             Linked::Whole => {
-                let stat = || stat::stat_at(sink.0, sink.1, Follow::No);
+                let stat = || sink.stat(Follow::No);
                 receipt_entries::same(&self.job.context, &self.entry.sink_path(), &earlier.path(), stat);
                 Ok(true)
             }
             // The waybill entry is written when the first sink is settled.
             Linked::UnderWay => Ok(true),
-            Linked::Void => open::unlink_at(sink.0, sink.1).map_err(self.cannot("remove")).map(|()| false),
+            Linked::Void => sink.unlink().map_err(self.cannot("remove")).map(|()| false),
         }
     }
 
     /// Returns true if the file under this name has the other name too. Another link would change
     /// nothing but its change time, and a later run of a resumable job would no longer know it as
     /// finished.
-    fn is_linked(&self, standing: &Stat, other: (BorrowedFd<'_>, &OsStr)) -> bool {
+    fn is_linked(&self, standing: &Stat, other: &Location<'_>) -> bool {
+        let is_it = |name: &Location<'_>| {
+            name.stat(Follow::No).is_ok_and(|found| found.identity() == standing.identity())
+        };
         // This name itself may be a symbolic link to the file.
-        let names = [(self.entry.parent.sink(), self.sink_name()), other];
-        let is_it = |(dir, name)| stat::stat_at(dir, name, Follow::No).map(|stat| stat.identity());
-        standing.nlink > 1
-            && names.into_iter().all(|name| is_it(name).is_ok_and(|it| it == standing.identity()))
+        standing.nlink > 1 && is_it(&self.sink_at()) && is_it(other)
     }
 
     /// Creates a hard link, atomically replacing an existing file if `replace` is set. Returns true
     /// if a file was replaced.
-    fn force_hard_link(&self, source: (BorrowedFd<'_>, &OsStr), replace: bool) -> io::Result<bool> {
-        let link =
-            |name: &OsStr| open::link_at(source.0, source.1, self.entry.parent.sink(), name, self.follows());
-        self.force(replace, link)
+    fn force_hard_link(&self, source: &Location<'_>, replace: bool) -> io::Result<bool> {
+        self.force(replace, |name| source.link(self.follows(), name))
     }
 
     fn force_symlink(&self, target: &OsStr, replace: bool) -> io::Result<()> {
-        self.force(replace, |name| open::symlink_at(target, self.entry.parent.sink(), name)).map(drop)
+        self.force(replace, |name| name.make_link(target)).map(drop)
     }
 
     /// Creates a name by calling `make`. If the name is taken and `replace` is set, creates a
     /// temporary name and renames it.
-    fn force(&self, replace: bool, make: impl Fn(&OsStr) -> io::Result<()>) -> io::Result<bool> {
-        let taken = match make(self.sink_name()) {
+    fn force(&self, replace: bool, make: impl Fn(&Location<'_>) -> io::Result<()>) -> io::Result<bool> {
+        let sink = self.sink_at();
+        let taken = match make(&sink) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists && replace => error,
             other => return other.map(|()| false),
         };
-        let dir = self.entry.parent.sink();
         for _ in 0..ATTEMPTS {
-            let beside = temp_name(self.sink_name());
+            let beside = temp_name(sink.name());
+            let beside = sink.beside(&beside);
             match make(&beside) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
                 other => other?,
             }
-            let renamed = open::rename_at(dir, &*beside, dir, self.sink_name(), RenameMode::Replace);
+            let renamed = beside.rename(&sink, Replace::Yes);
             // A rename between two names of one file has no effect and leaves both names.
-            let _ = open::unlink_at(dir, &*beside);
+            let _ = beside.unlink();
             return renamed.map(|()| true);
         }
         Err(taken)
@@ -218,20 +218,18 @@ impl<'j> Task<'_, 'j> {
             _ => return Err(Refusal::UnknownKind(self.source_path()).into()),
         };
         let mode = source.mode & !self.omitted_permissions();
-        open::mknod_at(self.entry.parent.sink(), self.sink_name(), source.kind, mode, source.rdev)
-            .map_err(self.cannot(action))
+        self.sink_at().make_special(source.kind, mode, source.rdev).map_err(self.cannot(action))
     }
 
     /// Copies a symbolic link as a link.
     fn copy_link(&self, sink: &Sink) -> Result<(), CopyError> {
-        let target =
-            open::read_link_at(self.entry.parent.source(), &*self.entry.source_name).map_err(|source| {
-                CopyError::Cannot { action: "read symbolic link", path: self.source_path(), source }
-            })?;
+        let target = self.entry.source().read_link().map_err(|source| {
+            let action = "read symbolic link";
+            CopyError::Cannot { action, path: self.source_path(), source }
+        })?;
         let Err(error) = self.force_symlink(&target, self.rules.force) else { return Ok(()) };
-        let stands_already = self.rules.update
-            && !sink.is_new
-            && open::read_link_at(self.entry.parent.sink(), self.sink_name()).is_ok_and(|at| at == target);
+        let stands_already =
+            self.rules.update && !sink.is_new && self.sink_at().read_link().is_ok_and(|at| at == target);
         if stands_already { Ok(()) } else { Err(self.cannot("create symbolic link")(error)) }
     }
 
@@ -257,7 +255,7 @@ impl<'j> Task<'_, 'j> {
             return Err(into_itself().into());
         }
         let known = if self.entry.operand.is_some() {
-            let place = named_in(self.entry.parent.sink(), self.sink_name());
+            let place = named_in(&self.sink_at());
             let directory = KnownDirectory { operand: names.index, sink: self.sink_path(), place };
             self.job.memory.name_directory(self.source.identity(), directory)
         } else {
@@ -265,10 +263,10 @@ impl<'j> Task<'_, 'j> {
         };
         let Some(known) = known else { return Ok(false) };
         let is_known = |named: Option<NamedIn>| named.is_some() && named == known.place;
-        if is_known(named_in(self.entry.parent.source(), &self.entry.source_name)) {
+        if is_known(named_in(&self.entry.source())) {
             return Err(into_itself().into());
         }
-        if is_known(named_in(self.entry.parent.sink(), self.sink_name())) {
+        if is_known(named_in(&self.sink_at())) {
             self.job.report().warned(&Refusal::DirectoryTwice(names.source.clone()).into());
             return Ok(true);
         }
@@ -324,11 +322,15 @@ impl<'j> Task<'_, 'j> {
         if !is_ours || [before, &self.source].iter().any(|end| end.mode & 0o700 == 0o700) {
             return Ok(false);
         }
-        let (dir, name) = (self.entry.parent.sink(), self.sink_name());
-        haul_sys::metadata::set_mode_at(dir, name, before.mode | 0o700).map_err(|source| {
-            CopyError::Failed { doing: "setting permissions for", path: self.sink_path(), source }
-        })?;
+        self.set_sink_mode(before.mode | 0o700)?;
         Ok(true)
+    }
+
+    fn set_sink_mode(&self, mode: u32) -> Result<(), CopyError> {
+        self.sink_at().set_mode(mode).map_err(|source| {
+            let doing = "setting permissions for";
+            CopyError::Failed { doing, path: self.sink_path(), source }
+        })
     }
 
     /// Returns `Follow::Yes` if the sink of a directory may be opened through a link.
@@ -340,16 +342,11 @@ impl<'j> Task<'_, 'j> {
     fn make_fillable(&self) -> Result<Stat, CopyError> {
         let parent = &self.entry.parent;
         let mode = self.source.mode & !self.omitted_permissions();
-        open::mkdir_at(parent.sink(), self.sink_name(), mode).map_err(self.cannot("create directory"))?;
-        let made = stat::stat_at(parent.sink(), self.sink_name(), Follow::No).map_err(self.cannot("stat"))?;
+        let sink = self.sink_at();
+        sink.make_directory(mode).map_err(self.cannot("create directory"))?;
+        let made = sink.stat(Follow::No).map_err(self.cannot("stat"))?;
         if made.mode & 0o700 != 0o700 {
-            haul_sys::metadata::set_mode_at(parent.sink(), self.sink_name(), made.mode | 0o700).map_err(
-                |source| CopyError::Failed {
-                    doing: "setting permissions for",
-                    path: self.sink_path(),
-                    source,
-                },
-            )?;
+            self.set_sink_mode(made.mode | 0o700)?;
         }
         // Recorded only if the new directory may be found as a source: by the walk, through a link,
         // or as a later operand.

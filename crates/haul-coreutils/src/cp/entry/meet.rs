@@ -7,8 +7,8 @@ use crate::cp::backup;
 use crate::cp::links::LinkAction;
 use crate::cp::rules::{Dereference, Existing, Make};
 use haul_engine::copy::{CopyError, Question, Refusal, Tally, is_as_new, quote};
-use haul_storage::SourceFile;
-use haul_sys::{FileKind, Follow, Stat, open, process, stat};
+use haul_storage::{FileKind, Follow, SourceFile, Stat};
+use haul_sys::process;
 use std::ffi::OsStr;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -67,16 +67,12 @@ impl Task<'_, '_> {
 
     /// Opens source and sink for reading, if both are still the files that were found.
     fn open_both(&self, before: &Stat) -> io::Result<(Arc<dyn SourceFile>, Arc<dyn SourceFile>)> {
-        let parent = &self.entry.parent;
         let follow = if self.looks_at_link() { Follow::No } else { Follow::Yes };
-        let source = open::open_source_at(parent.source(), &*self.entry.source_name, self.follows(), false)?;
-        let sink = open::open_source_at(parent.sink(), self.sink_name(), follow, false)?;
-        let held = |file: OwnedFd, met: &Stat| {
-            let found = stat::stat_fd(&file)?;
-            match found.identity() == met.identity() {
-                true => Ok(self.job.opened.source(file.into(), found)),
-                false => Err(io::Error::other("another file has this name now")),
-            }
+        let source = self.entry.source().open_source(self.follows())?;
+        let sink = self.sink_at().open_source(follow)?;
+        let held = |(file, found): (OwnedFd, Stat), met: &Stat| match found.identity() == met.identity() {
+            true => Ok(self.job.opened.source(file.into(), found)),
+            false => Err(io::Error::other("another file has this name now")),
         };
         Ok((held(source, &self.source)?, held(sink, before)?))
     }
@@ -93,7 +89,7 @@ impl Task<'_, '_> {
             return Ok(new);
         }
         let follow = if self.looks_at_link() { Follow::No } else { Follow::Yes };
-        match stat::stat_at(self.entry.parent.sink(), self.sink_name(), follow) {
+        match self.sink_at().stat(follow) {
             Ok(before) => {
                 let before = self.linked_directory(&before).unwrap_or(before);
                 Ok(Sink { before: Some(before), is_new: false, backup: None })
@@ -114,7 +110,7 @@ impl Task<'_, '_> {
         if !is_asked_for || before.kind != FileKind::Symlink {
             return None;
         }
-        let led_to = stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::Yes).ok();
+        let led_to = self.sink_at().stat(Follow::Yes).ok();
         led_to.filter(|led_to| led_to.kind == FileKind::Directory)
     }
 
@@ -218,22 +214,22 @@ impl Task<'_, '_> {
         if before.kind == FileKind::Directory {
             return Ok(());
         }
-        let dir = self.entry.parent.sink();
+        let standing = self.sink_at();
         let last = backup::last_component(&self.entry.source_name);
         if let Some(rule) = &self.rules.backup
             && last != "."
             && last != ".."
         {
-            let ends_source = self.needs_source_behind_link()
-                && backup::would_end_source(&self.source, dir, self.sink_name(), rule);
-            if ends_source || backup::would_take_source((last, &self.source), dir, self.sink_name(), rule) {
+            let ends_source =
+                self.needs_source_behind_link() && backup::would_end_source(&self.source, &standing, rule);
+            if ends_source || backup::would_take_source((last, &self.source), &standing, rule) {
                 let (sink, source_path) = (self.sink_path(), self.source_path());
                 return Err(Refusal::BackupIsSource { sink, source_path }.into());
             }
-            sink.backup = backup::rename(dir, self.sink_name(), rule).map_err(self.cannot("backup"))?;
+            sink.backup = backup::rename(&standing, rule).map_err(self.cannot("backup"))?;
             sink.is_new = true;
         } else if self.removes_destination() || self.breaks_links(before) {
-            match open::unlink_at(dir, self.sink_name()) {
+            match standing.unlink() {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(self.cannot("remove")(error));
                 }
@@ -269,7 +265,7 @@ impl Task<'_, '_> {
         if !self.sinks_collide() || self.rules.backup.is_some() {
             return Ok(());
         }
-        match stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::No) {
+        match self.sink_at().stat(Follow::No) {
             Ok(standing) if standing.kind == FileKind::Symlink && self.was_made_before(&standing) => {
                 let (source_path, sink) = (self.source_path(), self.sink_path());
                 Err(Refusal::ThroughJustCreated { source_path, sink }.into())

@@ -15,10 +15,10 @@ use crate::cp::tree_entry::Entry;
 use crate::cp::tree_worker::Counted;
 use haul_engine::copy::{CopyError, CopySink, FileEnds, FileJob, Refusal, SinkState, Tally};
 use haul_storage::local::{OpenedSink, Stream};
-use haul_sys::filesystem::FileSystem;
-use haul_sys::metadata::{Place, set_mode_at};
+use haul_storage::{FileKind, Follow, Stat};
+use haul_sys::metadata::Place;
 use haul_sys::open as sys;
-use haul_sys::{FileKind, Follow, Stat, stat, wait};
+use haul_sys::{filesystem, stat, wait};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -350,7 +350,7 @@ fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedF
         Ok(fd) => return Ok((fd, ExistingSink::Nothing)),
         Err(error) => error,
     };
-    if error.kind() == io::ErrorKind::AlreadyExists && sys::read_link_at(dir, name).is_ok() {
+    if error.kind() == io::ErrorKind::AlreadyExists && task.sink_at().read_link().is_ok() {
         if !task.rules.open_dangling {
             return Err(Refusal::DanglingSink(task.sink_path()).into());
         }
@@ -382,7 +382,7 @@ fn is_own_read_only(task: &Task<'_, '_>, sink: &Sink, error: &io::Error) -> bool
 fn open_read_only(task: &Task<'_, '_>, sink: &Sink) -> io::Result<(OwnedFd, ExistingSink)> {
     let (dir, name) = (task.entry.parent.sink(), task.sink_name());
     let mode = sink.before.map_or(0, |before| before.mode);
-    set_mode_at(dir, name, mode | 0o200)?;
+    task.sink_at().set_mode(mode | 0o200)?;
     Ok((sys::open_existing_at(dir, name, false, Follow::No)?, ExistingSink::ReadOnly))
 }
 
@@ -404,7 +404,7 @@ fn removing_helps(error: &io::Error) -> bool {
 
 /// Removes a sink that cannot be opened (`-f`).
 fn remove_unopenable_sink(task: &Task<'_, '_>) -> Result<(), CopyError> {
-    match sys::unlink_at(task.entry.parent.sink(), task.sink_name()) {
+    match task.sink_at().unlink() {
         Ok(()) => task.report_removed(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
         Err(error) => return Err(task.cannot("remove")(error)),

@@ -2,12 +2,12 @@
 //! harmless.
 
 use super::task::Task;
-use crate::cp::backup::split;
+use crate::cp::backup::{last_component, split};
 use crate::cp::links::NamedIn;
 use crate::cp::rules::{Dereference, Make};
-use haul_sys::{FileKind, Follow, Stat, stat};
+use crate::location::Location;
+use haul_storage::{FileKind, Follow, Stat};
 use std::ffi::OsStr;
-use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 
 /// Effect of the copy on the source.
@@ -39,7 +39,7 @@ impl Task<'_, '_> {
             return SelfCopy::Apart;
         }
         let source_name = self.look_at_source_name();
-        let sink_name = stat::stat_at(self.entry.parent.sink(), self.sink_name(), Follow::No);
+        let sink_name = self.sink_at().stat(Follow::No);
         let (Some(source_name), Ok(sink_name)) = (source_name, sink_name) else { return SelfCopy::Apart };
         if is_link(&source_name) && is_link(&sink_name) && self.rules.remove_destination {
             // Only the link at the sink is removed, not the target of both links.
@@ -93,11 +93,11 @@ impl Task<'_, '_> {
 
     /// Compares the targets if one of the names is a link and links are not followed.
     fn self_copy_of_targets(&self, source: &Stat, sink: &Stat) -> SelfCopy {
-        let follow = |dir: BorrowedFd<'_>, name: &OsStr, seen: &Stat| {
-            if is_link(seen) { stat::stat_at(dir, name, Follow::Yes).ok() } else { Some(*seen) }
+        let follow = |location: Location<'_>, seen: &Stat| {
+            if is_link(seen) { location.stat(Follow::Yes).ok() } else { Some(*seen) }
         };
-        let from = follow(self.entry.parent.source(), &self.entry.source_name, source);
-        let to = follow(self.entry.parent.sink(), self.sink_name(), sink);
+        let from = follow(self.entry.source(), source);
+        let to = follow(self.sink_at(), sink);
         let (Some(from), Some(to)) = (from, to) else { return SelfCopy::Apart };
         if from.identity() != to.identity() {
             SelfCopy::Apart
@@ -109,28 +109,26 @@ impl Task<'_, '_> {
     }
 
     fn look_at_source_name(&self) -> Option<Stat> {
-        stat::stat_at(self.entry.parent.source(), &*self.entry.source_name, Follow::No).ok()
+        self.entry.source().stat(Follow::No).ok()
     }
 
     /// Returns true if source and sink are the same name in the same directory.
     fn is_one_name(&self) -> bool {
-        let parent = &self.entry.parent;
-        is_one_name(parent.source(), &self.entry.source_name, parent.sink(), self.sink_name())
+        is_one_name(&self.entry.source(), &self.sink_at())
     }
 }
 
-/// Returns true if two paths, each relative to a directory, end in the same name of the same
-/// directory.
-pub(crate) fn is_one_name(a: BorrowedFd<'_>, a_path: &OsStr, b: BorrowedFd<'_>, b_path: &OsStr) -> bool {
-    let last = |path: &OsStr| split(path.as_bytes()).1.to_owned();
-    last(a_path) == last(b_path) && named_in(a, a_path).is_some_and(|a| named_in(b, b_path) == Some(a))
+/// Returns true if two locations are the same name in the same directory.
+pub(crate) fn is_one_name(a: &Location<'_>, b: &Location<'_>) -> bool {
+    last_component(a.name()) == last_component(b.name())
+        && named_in(a).is_some_and(|a| named_in(b) == Some(a))
 }
 
-/// Returns the directory that contains the last component of a path, and that component. Returns
-/// `None` if the directory cannot be stat'ed.
-pub(super) fn named_in(dir: BorrowedFd<'_>, path: &OsStr) -> Option<NamedIn> {
-    let (place, name) = split(path.as_bytes());
-    let place = stat::stat_at(dir, OsStr::from_bytes(place), Follow::Yes).ok()?;
+/// Returns the directory that contains the last component of a location, and that component.
+/// Returns `None` if the directory cannot be stat'ed.
+pub(super) fn named_in(location: &Location<'_>) -> Option<NamedIn> {
+    let (place, name) = split(location.name().as_bytes());
+    let place = location.beside(OsStr::from_bytes(place)).stat(Follow::Yes).ok()?;
     Some((place.identity(), OsStr::from_bytes(name).to_owned()))
 }
 

@@ -7,9 +7,9 @@ use crate::cp::links::WriteTurn;
 use haul_engine::copy::{CopyError, CopySource, Refusal, Verify, is_same_time};
 use haul_storage::SinkFile;
 use haul_storage::local::OpenedSink;
-use haul_sys::filesystem::FileSystem;
+use haul_storage::{FileKind, Follow, Stat};
 use haul_sys::open as sys;
-use haul_sys::{FileKind, Follow, Stat, stat};
+use haul_sys::{filesystem, stat};
 use std::io;
 use std::sync::Arc;
 
@@ -21,11 +21,7 @@ pub(super) fn refuse_second_writer(task: &Task<'_, '_>, standing: &Stat) -> Resu
     if !is_vouched_for || standing.kind != FileKind::Regular || task.keeps_bytes() {
         return Ok(());
     }
-    let is_link = || {
-        let found = stat::stat_at(task.entry.parent.sink(), task.sink_name(), Follow::No);
-        found.is_ok_and(|found| found.kind == FileKind::Symlink)
-    };
-    let may_have_others = standing.nlink > 1 || is_link();
+    let may_have_others = standing.nlink > 1 || task.sink_at().is_link();
     let source = task.source.identity();
     let before =
         task.job.memory.written_before(standing.identity(), source, may_have_others, || task.sink_path());

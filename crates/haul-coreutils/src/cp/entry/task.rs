@@ -5,9 +5,10 @@ use crate::cp::job::Job;
 use crate::cp::links::LinkedName;
 use crate::cp::rules::{CopyRules, Dereference, Make};
 use crate::cp::tree_entry::Entry;
+use crate::location::Location;
 use haul_engine::copy::{CopyError, FileJob, Tally, quote};
 use haul_model::ByteOffset;
-use haul_sys::{FileKind, Follow, Stat};
+use haul_storage::{FileKind, Follow, Stat};
 use std::ffi::{OsStr, OsString};
 use std::sync::Arc;
 
@@ -107,6 +108,11 @@ impl Task<'_, '_> {
     pub(super) fn sink_name(&self) -> &OsStr {
         let name = &*self.entry.sink_name;
         if name.is_empty() && !self.entry.parent.sink_path().is_empty() { OsStr::new(".") } else { name }
+    }
+
+    /// Returns the location of the sink.
+    pub(super) fn sink_at(&self) -> Location<'_> {
+        self.entry.parent.sink_at(self.sink_name())
     }
 
     pub(super) fn cannot(&self, action: &'static str) -> impl FnOnce(std::io::Error) -> CopyError {

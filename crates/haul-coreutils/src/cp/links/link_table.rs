@@ -1,7 +1,7 @@
 //! Names of one inode: the first is copied, the others become links to the copy.
 
 use crate::cp::directory::{Directory, Identity};
-use haul_sys::Stat;
+use haul_storage::Stat;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as Slot;
@@ -238,10 +238,11 @@ impl Drop for FirstSink<'_> {
 mod tests {
     use super::*;
     use crate::cp::descriptors::Opened;
-    use haul_sys::{CWD, Follow, stat};
+    use crate::location::Location;
+    use haul_storage::Follow;
 
     fn a_file(nlink: u64) -> Stat {
-        Stat { nlink, ..stat::stat_at(CWD, ".", Follow::No).unwrap() }
+        Stat { nlink, ..Location::here(OsStr::new(".")).stat(Follow::No).unwrap() }
     }
 
     fn sink() -> LinkedName {
