@@ -30,7 +30,7 @@ pub const ENTRIES_PER_BATCH: usize = 128;
 /// early. An entry needs some hundred bytes.
 pub const ENTRIES_AHEAD_MAX: u64 = 1_000_000;
 
-/// Maximum number of directories that a copy keeps open, at both ends. When a descriptor table
+/// Maximum number of directories that a process keeps open. When a descriptor table
 /// outgrows a power of two, every thread waits while the kernel moves the table. With this limit it
 /// stays within 1024.
 pub const OPEN_DIRECTORIES_MAX: usize = 400;

@@ -161,9 +161,9 @@ pub trait Inode: Any + Debug + Send + Sync {
 /// Methods that create an entry or open one for writing fail with
 /// [`io::ErrorKind::AlreadyExists`] if the entry exists in another spelling (`a` and `A` on vfat),
 /// and with [`io::ErrorKind::InvalidFilename`] if the storage would change the name or cannot store
-/// it, except in directories of [`OpenedFiles`](crate::local::OpenedFiles). Methods that take another directory fail with [`io::ErrorKind::CrossesDevices`] if it is on
-/// another device, and with [`io::ErrorKind::InvalidInput`] if it belongs to another kind of
-/// storage.
+/// it, except in directories of [`OpenedFiles`](crate::local::OpenedFiles). Methods that take
+/// another directory fail with [`io::ErrorKind::CrossesDevices`] if it is on another device, and
+/// with [`io::ErrorKind::InvalidInput`] if it belongs to another kind of storage.
 pub trait Dir: Inode {
     /// Returns the metadata from when the directory was opened, if the storage kept it, and
     /// otherwise that of now.
@@ -180,7 +180,9 @@ pub trait Dir: Inode {
     ///
     /// # Errors
     /// Returns an error without `errno` of the kind [`io::ErrorKind::NotFound`] if another
-    /// directory has its place now, and otherwise the errors of [`Dir::dir`].
+    /// directory has its place now, and otherwise the errors of [`Dir::dir`]. Directories of
+    /// [`OpenedFiles`](crate::local::OpenedFiles) have errors of their own
+    /// ([`cause_of_loss`](crate::local::cause_of_loss)), which all methods return.
     fn reach(&self) -> io::Result<()> {
         Ok(())
     }

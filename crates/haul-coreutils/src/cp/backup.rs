@@ -2,6 +2,7 @@
 
 use super::rules::{Backup, BackupMethod};
 use crate::location::Location;
+use crate::paths::{last_component, without_slashes};
 use haul_storage::{Follow, Replace, Stat};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -67,30 +68,6 @@ pub(crate) fn would_end_source(source: &Stat, sink: &Location<'_>, backup: &Back
             .is_ok_and(|standing| standing.identity() == source.identity())
 }
 
-/// Returns the last component of a path, without trailing slashes.
-pub(crate) fn last_component(path: &OsStr) -> &OsStr {
-    OsStr::from_bytes(split(path.as_bytes()).1)
-}
-
-/// Splits a path into the part before the last component and that component. The first part is `.`
-/// if nothing precedes the component, and `/` at the root.
-pub(crate) fn split(path: &[u8]) -> (&[u8], &[u8]) {
-    let path = without_slashes(OsStr::from_bytes(path)).as_bytes();
-    match path.iter().rposition(|&byte| byte == b'/') {
-        None => (b".", path),
-        Some(_) if path == b"/" => (b"/", b"/"),
-        Some(0) => (b"/", &path[1..]),
-        Some(at) => (&path[..at], &path[at + 1..]),
-    }
-}
-
-/// Removes trailing slashes from a path. The root stays unchanged.
-pub(crate) fn without_slashes(path: &OsStr) -> &OsStr {
-    let bytes = path.as_bytes();
-    let end = bytes.iter().rposition(|&byte| byte != b'/').map_or(bytes.len().min(1), |at| at + 1);
-    OsStr::from_bytes(&bytes[..end])
-}
-
 fn simple(name: &OsStr, suffix: &OsStr) -> OsString {
     let mut kept = without_slashes(name).to_owned();
     kept.push(suffix);
@@ -108,11 +85,11 @@ fn number_for(sink: &Location<'_>, method: BackupMethod) -> io::Result<Option<u6
     if method == BackupMethod::Simple {
         return Ok(None);
     }
-    let (place, last) = split(sink.name().as_bytes());
+    let last = last_component(sink.name()).as_bytes();
     let mut highest = 0;
     let mut entries = Vec::new();
-    let mut reader = match sink.beside(OsStr::from_bytes(place)).list() {
-        Ok(reader) => reader,
+    let mut listing = match sink.list_around() {
+        Ok(listing) => listing,
         // A user without read permission may still have write permission. As in GNU's tools, no
         // number is known then.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -121,7 +98,7 @@ fn number_for(sink: &Location<'_>, method: BackupMethod) -> io::Result<Option<u6
         Err(error) => return Err(error),
     };
     loop {
-        let more = reader.read_batch(NAMES_PER_READ, &mut entries)?;
+        let more = listing.next(NAMES_PER_READ, &mut entries)?;
         for entry in entries.drain(..) {
             highest = highest.max(number_in(entry.name.as_bytes(), last).unwrap_or(0));
         }
@@ -145,22 +122,8 @@ fn number_in(candidate: &[u8], name: &[u8]) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cp::Place;
     use std::fs;
-    use std::os::fd::AsFd;
-
-    #[test]
-    fn paths_are_split_before_their_last_component() {
-        for (path, place, last) in [
-            ("a", ".", "a"),
-            ("a/b//", "a", "b"),
-            ("/a", "/", "a"),
-            ("/", "/", "/"),
-            ("a/b/c", "a/b", "c"),
-            ("", ".", ""),
-        ] {
-            assert_eq!(split(path.as_bytes()), (place.as_bytes(), last.as_bytes()), "{path}");
-        }
-    }
 
     #[test]
     fn backup_numbers_are_parsed_only_from_matching_names() {
@@ -176,8 +139,8 @@ mod tests {
         for name in ["a", "a.~9~", "a.~10~"] {
             fs::write(folder.path().join(name), name).unwrap();
         }
-        let dir = fs::File::open(folder.path()).unwrap();
-        let rename = |name: &str, rule| rename(&Location::new(dir.as_fd(), OsStr::new(name)), rule);
+        let place = Place::open(folder.path().as_os_str()).unwrap();
+        let rename = |name: &str, rule| rename(&place.at(OsStr::new(name)), rule);
         let rule = Backup { method: BackupMethod::Existing, suffix: OsString::from("~") };
         let kept = rename("a", &rule).unwrap();
         assert_eq!(kept, Some(OsString::from("a.~11~")));

@@ -4,25 +4,26 @@
 //! another one. Existing files, and new files that got another context all the same, are labelled
 //! before any data is written.
 
-use super::descriptors::Opened;
+use super::directory::Directory;
 use super::job::Job;
 use super::rules::{Contexts, CopySettings};
 use super::tree_entry::Entry;
+use crate::location::Location;
 use haul_engine::copy::CopyError;
 use haul_storage::{FileKind, Follow};
-use haul_sys::CWD;
 use haul_sys::metadata::Place;
 use haul_sys::selinux::{self, Context, Policy};
-use std::ffi::{CString, OsStr, OsString};
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::fd::AsFd;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 /// A sink to be labelled, and the source that it is a copy of.
 pub(crate) struct Labelling<'a, 'j> {
     job: &'a Job<'j>,
     source_path: &'a dyn Fn() -> OsString,
-    sink: (BorrowedFd<'a>, &'a OsStr),
+    sink: &'a Location<'a>,
     sink_path: &'a dyn Fn() -> OsString,
     /// File type of the sink.
     kind: FileKind,
@@ -56,22 +57,18 @@ pub(crate) fn labelled<T>(
         return make();
     }
     let parent = &entry.parent;
+    // A link is never copied as a directory. If the source of a directory is a link, the link leads
+    // to it.
+    let follow = if kind == FileKind::Directory { Follow::Yes } else { Follow::No };
     let labelling = Labelling {
         job,
         source_path: &|| entry.source_path(),
-        sink: (parent.sink(), sink_name),
+        sink: &parent.sink_at(sink_name),
         sink_path: &|| parent.sink_path_of(sink_name),
         kind,
         is_new,
     };
-    // A link is never copied as a directory. If the source of a directory is a link, the link leads
-    // to it.
-    let follow = if kind == FileKind::Directory { Follow::Yes } else { Follow::No };
-    let (from, to) = (reached(&entry.source_name, follow), reached(sink_name, Follow::No));
-    let label = labelling.announce(Place::Name(parent.source(), &from))?;
-    let made = make()?;
-    labelling.check(&label, Place::Name(parent.sink(), &to))?;
-    Ok(made)
+    labelling.make(&parent.source_at(&*reached(&entry.source_name, follow)), make)
 }
 
 impl<'a, 'j> Labelling<'a, 'j> {
@@ -80,13 +77,33 @@ impl<'a, 'j> Labelling<'a, 'j> {
     pub(crate) fn of_file(
         job: &'a Job<'j>,
         paths: (&'a dyn Fn() -> OsString, &'a dyn Fn() -> OsString),
-        sink: (BorrowedFd<'a>, &'a OsStr),
+        sink: &'a Location<'a>,
         is_new: bool,
     ) -> Option<Labelling<'a, 'j>> {
         let (source_path, sink_path) = paths;
         let kind = FileKind::Regular;
         let is_wanted = job.settings.rules.contexts.are_set();
         is_wanted.then_some(Labelling { job, source_path, sink, sink_path, kind, is_new })
+    }
+
+    /// Creates the sink by calling `make`, with the context of the source or of the policy.
+    ///
+    /// # Errors
+    /// See [`labelled`].
+    fn make<T>(
+        &self,
+        source: &Location<'_>,
+        make: impl FnOnce() -> Result<T, CopyError>,
+    ) -> Result<T, CopyError> {
+        let unreached = |path: &dyn Fn() -> OsString, source| {
+            let doing = "failed to get security context of";
+            CopyError::Failed { doing, path: path(), source }
+        };
+        let label =
+            source.with_place(|error| unreached(self.source_path, error), |source| self.announce(source))?;
+        let made = make()?;
+        self.sink.with_place(|error| unreached(self.sink_path, error), |sink| self.check(&label, sink))?;
+        Ok(made)
     }
 
     /// Sets the context that the kernel gives to the next file of this thread.
@@ -125,10 +142,13 @@ impl<'a, 'j> Labelling<'a, 'j> {
     }
 
     fn announce_listed(&self, policy: &dyn Policy) -> Label {
-        let (dir, name) = self.sink;
-        let announced = selinux::of_new_at(policy, dir, name, self.kind)
-            .and_then(|context| policy.label_new_files(Some(&context)).map(|()| context));
-        match announced {
+        let listed = || {
+            let dir = self.sink.base()?;
+            let context = selinux::of_new_at(policy, dir.as_fd(), self.sink.name(), self.kind)?;
+            policy.label_new_files(Some(&context))?;
+            Ok(context)
+        };
+        match listed() {
             Ok(context) => Label::This(context),
             Err(source) => {
                 let _ = policy.label_new_files(None);
@@ -164,8 +184,8 @@ impl<'a, 'j> Labelling<'a, 'j> {
         let wanted = match (label, &self.job.settings.rules.contexts) {
             (Label::This(context), _) => context.clone(),
             (Label::Listed, Contexts::Listed(policy)) => {
-                let ((dir, name), standing) = (self.sink, Context::of(sink)?);
-                selinux::of_existing_at(&**policy, dir, name, self.kind, &standing)?
+                let (dir, standing) = (self.sink.base()?, Context::of(sink)?);
+                selinux::of_existing_at(&**policy, dir.as_fd(), self.sink.name(), self.kind, &standing)?
             }
             _ => return Ok(()),
         };
@@ -198,7 +218,7 @@ impl<'a, 'j> Labelling<'a, 'j> {
 pub(crate) fn labelled_above<T>(
     job: &Job<'_>,
     source: &OsStr,
-    target: &Opened,
+    target: &Directory,
     sink: &OsStr,
     is_new: bool,
     make: impl FnOnce() -> Result<T, CopyError>,
@@ -209,16 +229,12 @@ pub(crate) fn labelled_above<T>(
     let labelling = Labelling {
         job,
         source_path: &|| source.to_owned(),
-        sink: (target.sink(), sink),
+        sink: &target.sink_at(sink),
         sink_path: &|| target.sink_path_of(sink),
         kind: FileKind::Directory,
         is_new,
     };
-    let (from, to) = (reached(source, Follow::Yes), reached(sink, Follow::No));
-    let label = labelling.announce(Place::Name(CWD, &from))?;
-    let made = make()?;
-    labelling.check(&label, Place::Name(target.sink(), &to))?;
-    Ok(made)
+    labelling.make(&Location::here(&reached(source, Follow::Yes)), make)
 }
 
 /// Clears the context for the next files of this thread, which are not copies.
@@ -231,11 +247,9 @@ pub(crate) fn done(settings: &CopySettings) {
 
 /// Returns a name for calls that do not follow a link in the last component. With `Follow::Yes` it
 /// names the directory behind the link.
-fn reached(name: &OsStr, follow: Follow) -> CString {
-    let mut bytes = name.as_bytes().to_vec();
-    if follow == Follow::Yes {
-        bytes.extend_from_slice(b"/.");
+fn reached(name: &OsStr, follow: Follow) -> Cow<'_, OsStr> {
+    match follow {
+        Follow::No => Cow::Borrowed(name),
+        Follow::Yes => Cow::Owned(OsString::from_vec([name.as_bytes(), b"/."].concat())),
     }
-    // Names come from the kernel or the command line, which end them at the first NUL.
-    CString::new(bytes).unwrap_or_default()
 }

@@ -1,14 +1,13 @@
 //! End of a file: checks the source again, sets the metadata, tells the observer, or reverts what
 //! was done.
 
-use super::descriptors::Opened;
 use super::directory::{Directory, Identity};
 use super::job::Job;
 use super::links::WriteTurn;
 use super::ranges::Ranges;
 use super::rules::CopyRules;
 use super::{explain, metadata, receipt_entries};
-use crate::location::Location;
+use crate::location::{EntryName, Location};
 use haul_digest::Digest;
 use haul_engine::copy::{
     CopyError, CopySink, FileFigures, FileHash, FileJob, Finish, HashLine, JobObserver, Moved, SinkState,
@@ -25,11 +24,11 @@ use std::sync::Arc;
 pub(crate) struct CopiedFile<'j> {
     pub(crate) job: &'j Job<'j>,
     /// The directory that contains the file. It is notified when the file is finished.
-    pub(crate) parent: Opened,
-    /// Name relative to the parent's source end.
-    pub(crate) source_name: OsString,
-    /// Name relative to the parent's sink end.
-    pub(crate) sink_name: OsString,
+    pub(crate) parent: Arc<Directory>,
+    /// Name relative to the parent's source.
+    pub(crate) source_name: EntryName,
+    /// Name relative to the parent's sink.
+    pub(crate) sink_name: EntryName,
     /// Permissions that the file lacks until its owner is set, or has in excess until its
     /// attributes are set.
     pub(crate) differing: u32,
@@ -265,8 +264,8 @@ impl CopiedFile<'_> {
     /// Removes a link to a sink that did not become complete.
     fn undo_link(&self, parent: &Arc<Directory>, name: &OsStr) {
         let (job, path) = (self.job, parent.sink_path_of(name));
-        let parent = match job.descriptors.open(parent) {
-            Ok(parent) => parent,
+        let _held = match parent.reach() {
+            Ok(held) => held,
             Err(error) => return job.fail(&error),
         };
         match parent.sink_at(name).unlink() {
@@ -283,8 +282,8 @@ impl CopiedFile<'_> {
 pub(crate) fn undo_backup(
     observer: &JobObserver<'_>,
     rules: &CopyRules,
-    parent: &Opened,
-    sink: &OsStr,
+    parent: &Directory,
+    sink: &EntryName,
     backup: &OsStr,
 ) {
     let path = parent.sink_path_of(sink);

@@ -1,11 +1,14 @@
 //! A directory in progress: its source, its sink, and the number of unfinished items beneath it.
 
-use super::descriptors::Slot;
 use super::operand_walk::OperandWalk;
 use super::place::Place;
-use haul_storage::{Follow, Stat};
+use crate::location::{Base, BaseDescriptor, EntryName, Location, LocationName};
+use haul_engine::copy::{CopyError, Refusal};
+use haul_storage::local::cause_of_loss;
+use haul_storage::{Dir, Follow, Stat};
 use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -69,7 +72,7 @@ pub(crate) struct DirectoryFacts {
     /// State of a new sink as created, before its owner got all permissions, or of an existing sink
     /// as found.
     pub(crate) sink: Stat,
-    pub(crate) sink_name: OsString,
+    pub(crate) sink_name: EntryName,
     pub(crate) is_new: bool,
     /// True if the sink existed and its owner lacked permissions. The owner has all permissions
     /// until the directory is filled.
@@ -79,24 +82,20 @@ pub(crate) struct DirectoryFacts {
     /// `Follow::Yes` if the sink's name may be a link to the directory
     /// (`--keep-directory-symlink`).
     pub(crate) follows_sink: Follow,
-    /// True if the open sink accepts no metadata, because this user may not read the directory.
-    pub(crate) set_by_name: bool,
 }
 
-/// State of the sink end of a directory.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SinkEnd {
-    /// True if this job created the directory.
-    pub(crate) is_new: bool,
-    /// Device number of the directory.
-    pub(crate) dev: u64,
+/// Both ends of a directory, which stay open as long as this value exists.
+#[derive(Debug)]
+pub(crate) struct HeldEnds {
+    _source: BaseDescriptor,
+    _sink: BaseDescriptor,
 }
 
 /// A directory that exists at the sink and is not opened yet.
 #[derive(Debug)]
 pub(crate) struct NewDirectory {
     pub(crate) parent: Arc<Directory>,
-    pub(crate) source_name: OsString,
+    pub(crate) source_name: EntryName,
     /// True if its contents are copied; false for other file systems with `-x`.
     pub(crate) is_entered: bool,
     pub(crate) facts: DirectoryFacts,
@@ -125,12 +124,14 @@ impl DirectorySettle {
 /// read-only directory could not be filled, and filling a directory changes its times.
 #[derive(Debug)]
 pub(crate) struct Directory {
-    /// The descriptors of the directory, while it has any.
-    pub(super) ends: Slot,
+    /// Source, which names in the source are relative to.
+    pub(crate) source: Base,
+    /// Sink, which names in the sink are relative to.
+    pub(crate) sink: Base,
     /// Name of the directory in its parent's source. Complete paths are built only when a message
     /// needs them. Stored in every directory, they would take memory by the square of the depth of
     /// a tree.
-    pub(super) source_name: OsString,
+    pub(super) source_name: EntryName,
     /// Prefix of sinks in the target directory, for messages; empty for all other directories.
     lead: OsString,
     /// True if the sink did not exist before this job, so that no name in it can collide.
@@ -146,38 +147,86 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Creates the directory that contains all operands.
-    pub(super) fn target(ends: Slot, place: Option<&Place>) -> Directory {
-        Directory {
-            ends,
-            source_name: OsString::new(),
+    /// Returns the directory that contains all operands. Sources are relative to the working
+    /// directory. Sinks are relative to the target directory, or to the working directory if there
+    /// is no target. This directory is never settled.
+    pub(crate) fn target(place: Option<&Place>) -> Arc<Directory> {
+        Arc::new(Directory {
+            source: Base::WorkingDirectory,
+            sink: place.map_or(Base::WorkingDirectory, |place| Base::Dir(Arc::clone(place.dir()))),
+            source_name: EntryName::Path(OsString::new()),
             lead: place.map(|place| place.lead().to_owned()).unwrap_or_default(),
             sink_is_new: false,
             sink_dev: None,
             settle: DirectorySettle::Nothing,
             parent: None,
             pending: AtomicUsize::new(1),
-        }
+        })
     }
 
-    /// Creates a directory in another one. From the start it waits for one item: its own walk.
-    pub(super) fn new(
-        ends: Slot,
-        parent: Arc<Directory>,
-        source_name: OsString,
-        sink: Option<SinkEnd>,
-        settle: DirectorySettle,
-    ) -> Directory {
-        Directory {
-            ends,
-            source_name,
+    /// Returns the directory of one operand in the target. It waits only for the entry of the
+    /// operand.
+    pub(crate) fn operand(target: &Arc<Directory>, settle: OperandSettle) -> Arc<Directory> {
+        Arc::new(Directory {
+            source: target.source.clone(),
+            sink: target.sink.clone(),
+            source_name: EntryName::Path(OsString::new()),
             lead: OsString::new(),
-            sink_is_new: sink.is_some_and(|sink| sink.is_new),
-            sink_dev: sink.map(|sink| sink.dev),
-            settle,
-            parent: Some(parent),
+            sink_is_new: false,
+            sink_dev: None,
+            settle: DirectorySettle::Operand(settle),
+            parent: Some(Arc::clone(target)),
             pending: AtomicUsize::new(1),
-        }
+        })
+    }
+
+    /// Returns a copied directory that is open at both ends. From the start it waits for one item:
+    /// its own walk.
+    pub(super) fn copied(new: NewDirectory, source: Arc<dyn Dir>, sink: Arc<dyn Dir>) -> Arc<Directory> {
+        Arc::new(Directory {
+            source: Base::Dir(source),
+            sink: Base::Dir(sink),
+            source_name: new.source_name,
+            lead: OsString::new(),
+            sink_is_new: new.facts.is_new,
+            sink_dev: Some(new.facts.sink.dev),
+            settle: DirectorySettle::Copied(Box::new(new.facts)),
+            parent: Some(new.parent),
+            pending: AtomicUsize::new(1),
+        })
+    }
+
+    /// Returns the location of a name in the source.
+    pub(crate) fn source_at<'a>(&'a self, name: impl Into<LocationName<'a>>) -> Location<'a> {
+        self.source.at(name)
+    }
+
+    /// Returns the location of a name in the sink.
+    pub(crate) fn sink_at<'a>(&'a self, name: impl Into<LocationName<'a>>) -> Location<'a> {
+        self.sink.at(name)
+    }
+
+    /// Opens both ends again if they were closed, and keeps them open as long as the result exists.
+    /// The directory above is then opened from here.
+    ///
+    /// # Errors
+    /// Returns an error that names the directory that can no longer be reached, or that another one
+    /// replaced: this directory, or the uppermost one above it.
+    pub(crate) fn reach(&self) -> Result<HeldEnds, CopyError> {
+        let error = match self.reach_ends() {
+            Ok(held) => return Ok(held),
+            Err(error) => error,
+        };
+        let above = self.upward().skip(1).map_while(|directory| directory.reach_ends().err());
+        Err(above.last().unwrap_or(error))
+    }
+
+    /// Same as [`Directory::reach`], but an error names this directory.
+    pub(super) fn reach_ends(&self) -> Result<HeldEnds, CopyError> {
+        let hold = |end: &Base| BaseDescriptor::hold(end.dir());
+        let source = hold(&self.source).map_err(|error| lost(error, self.source_path()))?;
+        let sink = hold(&self.sink).map_err(|error| lost(error, self.sink_path()))?;
+        Ok(HeldEnds { _source: source, _sink: sink })
     }
 
     /// Returns the operand that this directory is, or is beneath.
@@ -219,13 +268,13 @@ impl Directory {
     fn path<'d>(
         &'d self,
         mut path: OsString,
-        name: impl Fn(&'d Directory, &'d DirectoryFacts) -> &'d OsString,
+        name: impl Fn(&'d Directory, &'d DirectoryFacts) -> &'d OsStr,
         last: Option<&OsStr>,
     ) -> OsString {
         let mut names = Vec::new();
         for directory in self.upward() {
             if let DirectorySettle::Copied(facts) = &directory.settle {
-                names.push(name(directory, facts).as_os_str());
+                names.push(name(directory, facts));
             }
         }
         for (depth, name) in names.into_iter().rev().chain(last).enumerate() {
@@ -271,6 +320,14 @@ impl Drop for Directory {
     }
 }
 
+/// Returns the error of a directory that can no longer be reached.
+fn lost(source: io::Error, path: OsString) -> CopyError {
+    match cause_of_loss(source) {
+        Some(source) => CopyError::Cannot { action: "access", path, source },
+        None => Refusal::Replaced(path).into(),
+    }
+}
+
 /// Makes a path end in exactly one slash, as cp joins paths: `a` and `a//` both become `a/`.
 fn add_slash(path: &mut OsString) {
     let bytes = path.as_bytes();
@@ -279,5 +336,98 @@ fn add_slash(path: &mut OsString) {
         let mut joined = OsStr::from_bytes(&bytes[..=end]).to_owned();
         joined.push("/");
         *path = joined;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use haul_model::limits::OPEN_DIRECTORIES_MAX;
+    use haul_storage::Name;
+    use haul_storage::local::OpenedFiles;
+    use std::fs;
+    use std::path::Path;
+
+    /// Opens the directory at a path, which the storage may close.
+    fn open(storage: &OpenedFiles, path: &Path) -> Arc<dyn Dir> {
+        storage.dir_here(path.as_os_str(), Follow::No).unwrap()
+    }
+
+    fn within(parent: &Arc<Directory>, name: &str, ends: [Arc<dyn Dir>; 2]) -> Arc<Directory> {
+        let name = EntryName::from(OsString::from(name));
+        let [source, sink] = ends;
+        let facts = DirectoryFacts {
+            names: Arc::default(),
+            source: source.stat().unwrap(),
+            follow: Follow::No,
+            sink: sink.stat().unwrap(),
+            sink_name: name.clone(),
+            is_new: true,
+            was_closed: false,
+            omitted: 0,
+            follows_sink: Follow::No,
+        };
+        let parent = Arc::clone(parent);
+        Directory::copied(NewDirectory { parent, source_name: name, is_entered: true, facts }, source, sink)
+    }
+
+    /// The storage closes all directories of the tree before one of them is replaced.
+    #[test]
+    fn replaced_directory_is_refused() {
+        let home = tempfile::tempdir().unwrap();
+        for end in ["source", "sink"] {
+            fs::create_dir_all(home.path().join(end).join("d0/d1/d2/d3")).unwrap();
+        }
+        let storage = OpenedFiles::default();
+        let ends = ["source", "sink"].map(|end| open(&storage, &home.path().join(end)));
+        let mut tree = vec![within(&Directory::target(None), "tree", ends)];
+        for (level, name) in ["d0", "d1", "d2", "d3"].into_iter().enumerate() {
+            let (above, entry) = (&tree[level], Name::new(name).unwrap());
+            let ends =
+                [&above.source, &above.sink].map(|end| end.at(&entry).dir(Follow::No, &storage).unwrap());
+            tree.push(within(above, name, ends));
+        }
+        let others: Vec<_> = (0..2 * OPEN_DIRECTORIES_MAX)
+            .map(|number| {
+                let path = home.path().join(number.to_string());
+                fs::create_dir(&path).unwrap();
+                open(&storage, &path)
+            })
+            .collect();
+        let place = home.path().join("sink/d0/d1");
+        fs::rename(&place, home.path().join("was")).unwrap();
+        fs::create_dir_all(place.join("d2/d3")).unwrap();
+        let refused = tree[4].reach().unwrap_err().to_string();
+        assert!(refused.contains("tree/d0/d1'") && refused.contains("replaced"), "{refused}");
+        tree[1].reach().unwrap();
+        drop(others);
+    }
+
+    #[test]
+    fn missing_directory_is_not_taken_for_a_replaced_one() {
+        let home = tempfile::tempdir().unwrap();
+        let storage = OpenedFiles::default();
+        for (is_replaced, message) in [(false, "No such file"), (true, "replaced")] {
+            let path = home.path().join(message);
+            fs::create_dir(&path).unwrap();
+            let dir = open(&storage, &path);
+            let others: Vec<_> = (0..2 * OPEN_DIRECTORIES_MAX)
+                .map(|number| {
+                    let path = home.path().join(format!("{message}{number}"));
+                    fs::create_dir(&path).unwrap();
+                    open(&storage, &path)
+                })
+                .collect();
+            fs::rename(&path, home.path().join(format!("was {message}"))).unwrap();
+            if is_replaced {
+                fs::create_dir(&path).unwrap();
+            }
+            let error = dir.reach().unwrap_err();
+            assert!(lost(error, OsString::from("d")).to_string().contains(message), "{message}");
+            // No caller takes the loss of the directory for the absence of an entry.
+            let entry = dir.stat_at(&Name::new("x").unwrap(), Follow::No).unwrap_err();
+            assert_eq!(entry.kind(), io::ErrorKind::StaleNetworkFileHandle);
+            drop(others);
+        }
     }
 }

@@ -1,25 +1,26 @@
 //! State of one copy job, as the rules of cp see it.
 
-use super::descriptors::{Descriptors, sink_fd};
+use super::descriptors::sink_fd;
 use super::directory::Identity;
 use super::links::Memory;
 use super::operand_walk::OperandWalk;
 use super::rules::CopySettings;
+use crate::half_read::HalfRead;
 use crate::location::Location;
 use haul_engine::copy::{
     CopyContext, CopyError, CopyObserver, CopySource, FileJob, JobObserver, Proof, Refusal, Tally,
 };
 use haul_storage::local::{OpenedFiles, Stream};
-use haul_storage::{FileKind, Follow, Inode, Stat};
+use haul_storage::{Dir, FileKind, Follow, Inode, Stat};
 use haul_sys::dir::open_dir_at;
+use haul_sys::process;
 use haul_sys::stat::stat_fd;
-use haul_sys::{cache, process};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -73,8 +74,8 @@ pub(crate) struct Job<'a> {
     pub(crate) settings: &'a CopySettings,
     /// Context of the data path.
     pub(crate) context: CopyContext<'a>,
-    /// The open directories.
-    pub(crate) descriptors: Descriptors,
+    /// Directories that wait half read.
+    pub(crate) half_read: HalfRead,
     /// Entries found and created so far, as far as the rules need them.
     pub(crate) memory: Memory,
     /// The files that the job opened.
@@ -108,9 +109,9 @@ impl<'a> Job<'a> {
         Job {
             settings,
             context: CopyContext { moving, log: settings.log.as_deref(), observer, proof, stop },
-            descriptors: Descriptors::new(workers, open_files),
+            half_read: HalfRead::new(workers, open_files),
             memory,
-            opened: OpenedFiles::default(),
+            opened: settings.place.as_ref().map(|place| place.storage().clone()).unwrap_or_default(),
             user: process::effective_user(),
             is_loose: AtomicBool::new(false),
             is_unsynced: AtomicBool::new(false),
@@ -169,11 +170,15 @@ impl<'a> Job<'a> {
         std::mem::take(&mut *self.ready.lock())
     }
 
-    /// Syncs the names in a directory. Reports a failure.
-    pub(crate) fn sync_directory(&self, sink: BorrowedFd<'_>, path: impl Fn() -> OsString) {
-        if let Err(source) = cache::sync_all(sink) {
-            self.is_unsynced.store(true, Ordering::Relaxed);
-            self.fail(&CopyError::Failed { doing: "error syncing", path: path(), source });
+    /// Syncs the names in a directory, unless this user may read neither the directory nor one
+    /// above it. Reports a failure.
+    pub(crate) fn sync_directory(&self, sink: &dyn Dir, path: impl Fn() -> OsString) {
+        match sink.sync() {
+            Err(source) if source.kind() != io::ErrorKind::PermissionDenied => {
+                self.is_unsynced.store(true, Ordering::Relaxed);
+                self.fail(&CopyError::Failed { doing: "error syncing", path: path(), source });
+            }
+            _ => {}
         }
     }
 
@@ -225,7 +230,7 @@ impl<'a> Job<'a> {
     /// # Errors
     /// Returns the errors of openat(2).
     pub(crate) fn open_device(&self, sink: &Location<'_>, device: u64) -> io::Result<Arc<dyn Inode>> {
-        let dir = open_dir_at(sink.dir(), c".", Follow::No);
+        let dir = sink.base().and_then(|base| open_dir_at(base, c".", Follow::No));
         if let Ok(dir) = dir
             && let found = stat_fd(&dir)?
             && found.dev == device

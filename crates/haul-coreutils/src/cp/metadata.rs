@@ -5,19 +5,20 @@
 //! after everything else.
 
 use super::copied_file::CopiedFile;
-use super::descriptors::{self, Opened, sink_fd, source_fd};
-use super::directory::DirectoryFacts;
+use super::descriptors::{sink_fd, source_fd};
+use super::directory::{Directory, DirectoryFacts};
 use super::job::Job;
 use super::rules::{CopyRules, Make};
 use super::tree_entry::Entry;
+use crate::location::{Base, EntryName};
 use haul_engine::copy::{CopyError, CopySink, FileJob, Tally, unfinished};
 use haul_engine::is_attribute_copied;
 use haul_storage::{FileKind, Follow, Stat, Timespec};
+use haul_sys::filesystem::FileSystem;
 use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrFailure, XattrSide};
-use haul_sys::{filesystem, process, selinux, stat};
-use std::ffi::{CStr, CString, OsStr, OsString};
+use haul_sys::{process, selinux, stat};
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
-use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -75,66 +76,58 @@ fn now() -> Times {
 
 impl Job<'_> {
     /// Sets the metadata to be preserved on a directory, after everything beneath it has finished.
-    /// `opened` is the directory and `above` is its parent, if they can be reached.
-    pub(crate) fn settle_directory(
-        &self,
-        opened: Result<Opened, CopyError>,
-        above: Option<&Opened>,
-        facts: &DirectoryFacts,
-    ) {
+    pub(crate) fn settle_directory(&self, directory: &Directory, facts: &DirectoryFacts) {
         if !keeps_of_directory(&self.settings.rules, facts) {
             return;
         }
-        let kept = opened.and_then(|opened| self.keep_open_directory(&opened, above, facts));
-        if let Err(error) = kept {
+        if let Err(error) = self.keep_open_directory(directory, facts) {
             self.fail(&error);
         }
     }
 
-    fn keep_open_directory(
-        &self,
-        opened: &Opened,
-        above: Option<&Opened>,
-        facts: &DirectoryFacts,
-    ) -> Result<(), CopyError> {
-        let (name, reached);
-        let sink = match &opened.parent {
-            Some(parent) if facts.set_by_name => {
-                name = name_of(&facts.sink_name);
-                reached = match above {
-                    Some(above) => above.clone(),
-                    None => self.descriptors.open(parent)?,
-                };
-                Place::Name(reached.sink(), &name)
-            }
-            _ => Place::File(opened.sink()),
-        };
-        let places = (Place::File(opened.source()), sink);
-        self.keep_directory(places, (&|| opened.source_path(), &|| opened.sink_path()), facts)?;
-        if self.context.moving.sync_each && !facts.set_by_name {
-            self.sync_directory(opened.sink(), || opened.sink_path());
+    /// Reports a directory that can no longer be reached, if metadata would be set on it.
+    pub(crate) fn unsettled(&self, error: &CopyError, facts: &DirectoryFacts) {
+        if keeps_of_directory(&self.settings.rules, facts) {
+            self.fail(error);
+        }
+    }
+
+    fn keep_open_directory(&self, directory: &Directory, facts: &DirectoryFacts) -> Result<(), CopyError> {
+        let (source_path, sink_path) = (|| directory.source_path(), || directory.sink_path());
+        let source = directory.source.descriptor().map_err(unreached(&source_path))?;
+        let sink = directory.sink.descriptor().map_err(unreached(&sink_path))?;
+        let places = (Place::file(&source), Place::file(&sink));
+        self.keep_directory(places, (&source_path, &sink_path), facts)?;
+        if let Some(sink) = directory.sink.dir().filter(|_| self.context.moving.sync_each) {
+            self.sync_directory(sink, sink_path);
         }
         Ok(())
     }
 
     /// Like [`Job::settle_directory`], for a directory that could not be opened or did not have to
     /// be.
-    pub(crate) fn settle_unread(&self, parent: &Opened, source_name: &OsStr, facts: &DirectoryFacts) {
+    pub(crate) fn settle_unread(&self, parent: &Directory, source_name: &EntryName, facts: &DirectoryFacts) {
         if !keeps_of_directory(&self.settings.rules, facts) {
             return;
         }
-        let (from, to) = (name_of(source_name), name_of(&facts.sink_name));
-        let sink = match descriptors::open_sink(parent, facts) {
-            Ok(sink) => Some(sink),
+        let sink = match self.open_sink(parent, facts) {
+            Ok(sink) => Some(Base::Dir(sink)),
             // A sink that cannot be opened is accessed by name only.
             Err(CopyError::Cannot { .. }) => None,
             Err(error) => return self.fail(&error),
         };
-        let sink = sink.as_ref().filter(|_| !facts.set_by_name).map(|sink| Place::File(sink.as_fd()));
-        let places = (Place::Name(parent.source(), &from), sink.unwrap_or(Place::Name(parent.sink(), &to)));
         let paths: (PathOf<'_>, PathOf<'_>) =
             (&|| parent.source_path_of(source_name), &|| parent.sink_path_of(&facts.sink_name));
-        if let Err(error) = self.keep_directory(places, paths, facts) {
+        let kept = parent.source_at(source_name).with_place(unreached(paths.0), |source| match &sink {
+            Some(sink) => {
+                let sink = sink.descriptor().map_err(unreached(paths.1))?;
+                self.keep_directory((source, Place::file(&sink)), paths, facts)
+            }
+            None => parent
+                .sink_at(&facts.sink_name)
+                .with_place(unreached(paths.1), |sink| self.keep_directory((source, sink), paths, facts)),
+        });
+        if let Err(error) = kept {
             self.fail(&error);
         }
     }
@@ -145,18 +138,24 @@ impl Job<'_> {
         if !keeps_anything(&self.settings.rules) {
             return;
         }
-        let (from, to) = (name_of(&entry.source_name), name_of(&entry.sink_name));
-        let writer = MetadataWriter {
-            job: self,
-            source: (Place::Name(entry.parent.source(), &from), source),
-            source_path: &|| entry.source_path(),
-            sink: (Place::Name(entry.parent.sink(), &to), &|| entry.sink_path()),
-            before: None,
-            kind: if sink_is_link { FileKind::Symlink } else { source.kind },
-        };
         let withheld = if self.settings.rules.preserve.ownership { source.mode & 0o077 } else { 0 };
         let mode = (withheld & !process::umask() != 0).then(|| source.mode & 0o777 & !process::umask());
-        if let Err(error) = writer.keep(mode) {
+        let (source_path, sink_path) = (|| entry.source_path(), || entry.sink_path());
+        let sink = entry.parent.sink_at(&entry.sink_name);
+        let kept = entry.source().with_place(unreached(&source_path), |source_place| {
+            sink.with_place(unreached(&sink_path), |sink_place| {
+                let writer = MetadataWriter {
+                    job: self,
+                    source: (source_place, source),
+                    source_path: &source_path,
+                    sink: (sink_place, &sink_path),
+                    before: None,
+                    kind: if sink_is_link { FileKind::Symlink } else { source.kind },
+                };
+                writer.keep(mode)
+            })
+        });
+        if let Err(error) = kept {
             self.fail(&error);
         }
     }
@@ -217,9 +216,9 @@ fn keeps_anything(rules: &CopyRules) -> bool {
     permissions || keep.ownership || keep.timestamps || keep.xattr
 }
 
-fn name_of(name: &OsStr) -> CString {
-    // Names come from the kernel or the command line, which end them at the first NUL.
-    CString::new(name.as_bytes()).unwrap_or_default()
+/// Returns a function that makes an error of a directory that cannot be opened again.
+fn unreached(path: PathOf<'_>) -> impl FnOnce(io::Error) -> CopyError {
+    move |source| CopyError::Cannot { action: "access", path: path(), source }
 }
 
 /// Function that builds a path for a message.

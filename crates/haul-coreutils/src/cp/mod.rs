@@ -26,9 +26,7 @@ mod tree_entry;
 mod tree_worker;
 mod walk;
 
-pub(crate) use backup::{
-    last_component, rename as rename_to_backup, split, without_slashes, would_take_source,
-};
+pub(crate) use backup::{rename as rename_to_backup, would_take_source};
 pub(crate) use entry::{is_one_name, is_writable, mode_letters};
 pub use job::{Outcome, Unstored};
 pub(crate) use links::LinkTable;

@@ -1,7 +1,6 @@
 //! Operands that are not started yet.
 
-use super::descriptors::Opened;
-use super::directory::OperandNames;
+use super::directory::{Directory, OperandNames};
 use super::ranges::Ranges;
 use super::rules::BatchItem;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ pub(crate) enum OperandWalk {
 /// The remaining operands.
 #[derive(Debug)]
 pub(crate) struct Rows {
-    pub(crate) target: Opened,
+    pub(crate) target: Arc<Directory>,
     pub(crate) next: usize,
     /// A line of a batch that was read and must wait.
     pub(crate) read: Option<Box<BatchItem>>,
@@ -36,7 +35,7 @@ pub(crate) struct LaterParts {
     pub(crate) next: usize,
     pub(crate) ranges: Arc<Ranges>,
     pub(crate) names: Arc<OperandNames>,
-    pub(crate) target: Opened,
+    pub(crate) target: Arc<Directory>,
     /// The later lines, if they wait for this one.
     pub(crate) after: Option<Box<OperandWalk>>,
 }

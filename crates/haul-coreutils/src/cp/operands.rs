@@ -3,9 +3,8 @@
 
 mod parts;
 
-use super::backup::{self, last_component};
-use super::descriptors::Opened;
-use super::directory::{Identity, OperandNames, OperandSettle};
+use super::backup;
+use super::directory::{Directory, Identity, OperandNames, OperandSettle};
 use super::entry;
 use super::job::Job;
 use super::links::Memory;
@@ -16,7 +15,8 @@ use super::ranges::Ranges;
 use super::rules::{Batch, BatchItem, CopyRules, CopySettings, Dereference, Existing, Operands};
 use super::tree_entry::{Entry, Operand};
 use super::tree_worker::{Counted, TreeWorker, Walk, WorkPool};
-use crate::location::Location;
+use crate::location::{EntryName, Location};
+use crate::paths::{last_component, split};
 use haul_engine::copy::{CopyContext, CopyError, Refusal};
 use haul_engine::workers_within;
 use haul_storage::{FileKind, Follow, Stat};
@@ -36,14 +36,14 @@ impl Job<'_> {
         let sinks_collide = sinks_collide(settings);
         let target = match &settings.operands {
             Operands::IntoDirectory { directory, .. } => match Place::open(directory) {
-                Ok(place) => Opened::target(Some(&place)),
+                Ok(place) => Directory::target(Some(&place)),
                 Err(source) => {
                     let path = directory.clone();
                     self.fail(&CopyError::Failed { doing: "target directory", path, source });
                     return None;
                 }
             },
-            Operands::Onto { .. } | Operands::Batch(_) => Opened::target(settings.place.as_ref()),
+            Operands::Onto { .. } | Operands::Batch(_) => Directory::target(settings.place.as_ref()),
         };
         let sink_is_missing = match &settings.operands {
             Operands::Onto { sink, .. } => is_missing(target.sink_at(sink).stat(Follow::Yes)),
@@ -179,7 +179,7 @@ struct TakenRow {
     operand: Operand,
     /// Index in the command, from 0.
     index: usize,
-    target: Opened,
+    target: Arc<Directory>,
     /// Work after the operand has finished.
     waiting: Option<OperandWalk>,
 }
@@ -216,7 +216,7 @@ fn copy_operand<'j>(
     let ranges = taken.has_several_ranges().then(Arc::<Ranges>::default);
     let next = later_parts(&taken, ranges.as_ref(), &names, &target, waiting);
     let settle = OperandSettle { names, parents: above.directories, next: Mutex::new(next) };
-    let parent = Opened::operand(&target, settle);
+    let parent = Directory::operand(&target, settle);
     if failed || job.was_named_before(&taken, operand.source.as_ref()) {
         job.tally().handled();
         job.leave(&parent);
@@ -225,7 +225,7 @@ fn copy_operand<'j>(
     let operand = Operand { sink_is_new: above.last_is_new, ..operand };
     let part = taken.item.as_ref().and_then(|item| parts::part(item, 0));
     let backup = taken.item.and_then(|item| item.backup);
-    let (source_name, sink_name) = (taken.source, taken.sink);
+    let (source_name, sink_name) = (EntryName::Path(taken.source), EntryName::from(taken.sink));
     let operand = Some(operand);
     let (kind_hint, counted) = (None, Counted::Later);
     let entry = Entry { parent, source_name, sink_name, kind_hint, operand, part, ranges, backup, counted };
@@ -244,7 +244,7 @@ fn later_parts(
     taken: &Placed,
     ranges: Option<&Arc<Ranges>>,
     names: &Arc<OperandNames>,
-    target: &Opened,
+    target: &Arc<Directory>,
     after: Option<OperandWalk>,
 ) -> Option<OperandWalk> {
     let (Some(ranges), Some(item)) = (ranges, &taken.item) else { return after };
@@ -333,8 +333,8 @@ fn sinks_collide(settings: &CopySettings) -> bool {
 
 /// Returns true if the copy goes into its own source. As with cp, each operand then finds the
 /// results of those before it.
-fn target_is_in_a_source(settings: &CopySettings, target: &Opened) -> bool {
-    let place = |path: &OsStr| OsStr::from_bytes(backup::split(path.as_bytes()).0).to_owned();
+fn target_is_in_a_source(settings: &CopySettings, target: &Directory) -> bool {
+    let place = |path: &OsStr| OsStr::from_bytes(split(path.as_bytes()).0).to_owned();
     let (sources, places): (_, Vec<OsString>) = match &settings.operands {
         Operands::IntoDirectory { sources, parents: true, .. } => {
             (&sources[..], sources.iter().map(|source| place(&whole_path(source))).collect())
@@ -353,19 +353,19 @@ fn target_is_in_a_source(settings: &CopySettings, target: &Opened) -> bool {
 }
 
 /// Returns true if a line of a batch is copied into its own source.
-fn is_into_itself(target: &Opened, taken: &Placed, looked_at: Option<&Stat>) -> bool {
+fn is_into_itself(target: &Directory, taken: &Placed, looked_at: Option<&Stat>) -> bool {
     let directory = looked_at.filter(|source| source.kind == FileKind::Directory && taken.item.is_some());
-    let (place, _) = backup::split(taken.sink.as_bytes());
+    let (place, _) = split(taken.sink.as_bytes());
     directory.is_some_and(|source| above(target, OsStr::from_bytes(place)).contains(&source.identity()))
 }
 
 /// Returns a directory and all directories above it. For a directory that does not exist yet,
 /// returns the existing ones.
-fn above(target: &Opened, place: &OsStr) -> HashSet<Identity> {
+fn above(target: &Directory, place: &OsStr) -> HashSet<Identity> {
     let mut above = HashSet::new();
     let mut standing = place.as_bytes();
     while is_missing(target.sink_at(OsStr::from_bytes(standing)).stat(Follow::Yes)) {
-        standing = match backup::split(standing).0 {
+        standing = match split(standing).0 {
             // `.` and the root are their own parents here.
             above if above != standing => above,
             _ => break,
@@ -400,7 +400,7 @@ fn read_line(context: &CopyContext<'_>, lines: &Batch) -> Option<BatchItem> {
 
 /// Returns the sink of the operand. `cp --force --backup x x` copies `x` to its backup name and
 /// leaves `x` unchanged.
-fn onto(settings: &CopySettings, target: &Opened, source: &OsStr, sink: &OsStr) -> OsString {
+fn onto(settings: &CopySettings, target: &Directory, source: &OsStr, sink: &OsStr) -> OsString {
     match &settings.rules.backup {
         Some(rule) if settings.rules.force && source == sink && is_regular(target, sink) => {
             backup::next_name(&target.sink_at(sink), rule).unwrap_or_else(|_| sink.to_owned())
@@ -409,7 +409,7 @@ fn onto(settings: &CopySettings, target: &Opened, source: &OsStr, sink: &OsStr) 
     }
 }
 
-fn is_regular(target: &Opened, name: &OsStr) -> bool {
+fn is_regular(target: &Directory, name: &OsStr) -> bool {
     target.sink_at(name).stat(Follow::Yes).is_ok_and(|stat| stat.kind == FileKind::Regular)
 }
 

@@ -2,8 +2,7 @@
 //! preserved metadata when the operand has finished.
 
 use super::contexts::labelled_above;
-use super::descriptors::Opened;
-use super::directory::MadeParent;
+use super::directory::{Directory, MadeParent};
 use super::job::Job;
 use super::metadata;
 use super::rules::CopyRules;
@@ -31,7 +30,7 @@ pub(crate) struct Made {
 /// Returns the error, with the directories created before it.
 pub(crate) fn make(
     job: &Job<'_>,
-    target: &Opened,
+    target: &Directory,
     source: &OsStr,
     sink: &OsStr,
 ) -> Result<Made, (Made, CopyError)> {
@@ -61,7 +60,7 @@ pub(crate) fn make(
 
 fn make_one(
     job: &Job<'_>,
-    target: &Opened,
+    target: &Directory,
     source: &OsStr,
     sink: &OsStr,
     made: &mut Made,
@@ -103,7 +102,7 @@ fn parent_of(source: &OsStr, sink: &OsStr) -> Result<MadeParent, CopyError> {
 fn make_fillable(
     rules: &CopyRules,
     observer: &JobObserver<'_>,
-    target: &Opened,
+    target: &Directory,
     parent: &mut MadeParent,
 ) -> Result<(), CopyError> {
     let keep = &rules.preserve;
@@ -144,7 +143,7 @@ fn make_fillable(
 
 impl Job<'_> {
     /// Sets the preserved metadata on the directories above an operand, innermost first.
-    pub(crate) fn protect_parents(&self, operand: &Opened, parents: &[MadeParent]) {
+    pub(crate) fn protect_parents(&self, operand: &Directory, parents: &[MadeParent]) {
         for parent in parents.iter().rev() {
             if let Err(error) = self.protect(operand, parent) {
                 self.fail(&error);
@@ -153,14 +152,18 @@ impl Job<'_> {
         }
     }
 
-    fn protect(&self, operand: &Opened, parent: &MadeParent) -> Result<(), CopyError> {
+    fn protect(&self, operand: &Directory, parent: &MadeParent) -> Result<(), CopyError> {
         let (from, to) = (Location::here(&parent.source), operand.sink_at(&parent.sink));
-        from.with_place(|source| to.with_place(|sink| self.protect_place(operand, parent, source, sink)))
+        let unreached =
+            |source| failed("failed to preserve permissions for", operand.sink_path_of(&parent.sink), source);
+        from.with_place(unreached, |source| {
+            to.with_place(unreached, |sink| self.protect_place(operand, parent, source, sink))
+        })
     }
 
     fn protect_place(
         &self,
-        operand: &Opened,
+        operand: &Directory,
         parent: &MadeParent,
         source: Place<'_>,
         sink: Place<'_>,

@@ -4,8 +4,9 @@
 //! replaced sink may have been part of the path. Another process may move a directory. An open
 //! directory stays the same.
 
-use crate::location::Location;
-use haul_storage::Follow;
+use crate::location::{Location, LocationName};
+use haul_storage::local::{DirDescriptor, OpenedFiles, descriptor_of};
+use haul_storage::{Dir, Follow};
 use haul_sys::CWD;
 use haul_sys::dir::open_place_at;
 use std::ffi::{OsStr, OsString};
@@ -17,7 +18,9 @@ use std::sync::Arc;
 /// An open directory, and its prefix in messages. Clones share the descriptor.
 #[derive(Clone, Debug)]
 pub struct Place {
-    directory: Arc<OwnedFd>,
+    storage: OpenedFiles,
+    dir: Arc<dyn Dir>,
+    descriptor: DirDescriptor,
     lead: OsString,
 }
 
@@ -35,7 +38,7 @@ impl Place {
             }
             opened => opened?,
         };
-        Ok(Place { directory: Arc::new(directory), lead: lead_of(path) })
+        Place::of(directory, lead_of(path))
     }
 
     /// Returns the directory that contains the last component of `path`, and that component with
@@ -49,8 +52,15 @@ impl Place {
         let start = bytes[..end].iter().rposition(|&byte| byte == b'/').map_or(0, |at| at + 1);
         let (lead, name) = (OsStr::from_bytes(&bytes[..start]), OsStr::from_bytes(&bytes[start..]));
         let directory = if lead.is_empty() { OsStr::new(".") } else { lead };
-        let directory = Arc::new(open_place_at(CWD, directory, Follow::Yes)?);
-        Ok((Place { directory, lead: lead.to_owned() }, name))
+        let directory = open_place_at(CWD, directory, Follow::Yes)?;
+        Ok((Place::of(directory, lead.to_owned())?, name))
+    }
+
+    fn of(directory: OwnedFd, lead: OsString) -> io::Result<Place> {
+        let storage = OpenedFiles::default();
+        let dir = storage.dir(directory, false)?;
+        let descriptor = descriptor_of(&*dir)?;
+        Ok(Place { storage, dir, descriptor, lead })
     }
 
     /// Returns the path of a name in this directory, for messages.
@@ -61,8 +71,8 @@ impl Place {
     }
 
     /// Returns the location of a name in this directory.
-    pub(crate) fn at<'a>(&'a self, name: &'a OsStr) -> Location<'a> {
-        Location::new(self.as_fd(), name)
+    pub(crate) fn at<'a>(&'a self, name: impl Into<LocationName<'a>>) -> Location<'a> {
+        Location::within(&*self.dir, name)
     }
 
     /// Returns the prefix of names in this directory, for messages.
@@ -70,15 +80,20 @@ impl Place {
         &self.lead
     }
 
-    /// Returns the descriptor, which stays open as long as a reference to it exists.
-    pub(super) fn directory(&self) -> &Arc<OwnedFd> {
-        &self.directory
+    /// Returns the directory.
+    pub(crate) fn dir(&self) -> &Arc<dyn Dir> {
+        &self.dir
+    }
+
+    /// Returns the storage of the directory.
+    pub(crate) fn storage(&self) -> &OpenedFiles {
+        &self.storage
     }
 }
 
 impl AsFd for Place {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.directory.as_fd()
+        self.descriptor.as_fd()
     }
 }
 

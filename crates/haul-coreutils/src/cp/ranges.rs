@@ -2,6 +2,7 @@
 //! others use the sink that it opened, and each starts when the previous one is settled.
 
 use super::directory::Identity;
+use crate::location::EntryName;
 use haul_engine::copy::{CopySink, CopySource, SinkState};
 use haul_storage::{Follow, Stat};
 use std::ffi::OsString;
@@ -23,7 +24,7 @@ pub(crate) struct OpenedEnds {
     pub(crate) follow: Follow,
     pub(crate) sink: CopySink,
     pub(crate) sink_identity: Identity,
-    pub(crate) sink_name: OsString,
+    pub(crate) sink_name: EntryName,
     pub(crate) sink_state: SinkState,
     pub(crate) differing: u32,
     pub(crate) before: Option<Stat>,

@@ -1,15 +1,13 @@
 //! Entries of the waybill of a copy, for everything that arrived.
 
-use super::descriptors::Opened;
 use super::directory::{Directory, DirectorySettle};
 use super::tree_entry::Entry as CopyEntry;
-use crate::location::Location;
+use crate::location::{Base, Location};
 use haul_engine::copy::{CopyContext, CopyError, FileJob, Moved, ReceiptSums, SinkState};
 use haul_engine::waybill::{FileFacts, Named, file_entry, name_entry};
 use haul_log::waybill::{Entry, Kind, PathError, Proven, RelPath};
 use haul_model::Level;
 use haul_storage::{Follow, Stat};
-use haul_sys::stat::stat_fd;
 use std::ffi::OsStr;
 use std::io;
 
@@ -54,11 +52,11 @@ pub(crate) fn file(
 }
 
 /// Writes the entry of a settled directory.
-pub(crate) fn directory(context: &CopyContext<'_>, directory: &Directory, opened: Option<&Opened>) {
+pub(crate) fn directory(context: &CopyContext<'_>, directory: &Directory) {
     let is_copied = matches!(directory.settle, DirectorySettle::Copied(_));
-    if let Some(opened) = opened.filter(|_| is_copied) {
+    if let (Base::Dir(sink), true) = (&directory.sink, is_copied && context.moving.receipt.is_some()) {
         write(context, &directory.sink_path(), |path| {
-            stat_fd(opened.sink()).ok().and_then(|stat| name_entry(path, &stat, None))
+            sink.stat().ok().and_then(|stat| name_entry(path, &stat, None))
         });
     }
 }

@@ -1,10 +1,10 @@
 //! Sinks of the batch lines in progress. A line whose sink another line is writing waits for that
 //! line, so that the later line of a list determines the result.
 
-use super::backup;
 use super::directory::Identity;
 use super::operand_walk::OperandWalk;
 use crate::location::Location;
+use crate::paths::split;
 use haul_storage::Follow;
 use parking_lot::{Mutex, MutexGuard};
 use std::collections::{HashMap, HashSet};
@@ -72,7 +72,7 @@ impl SinksUnderWay {
 /// Returns the keys of a sink. A sink whose directory cannot be stat'ed has no key by name: its
 /// copy will fail.
 fn keys(sink: &Location<'_>) -> [Option<SinkKey>; 2] {
-    let (place, name) = backup::split(sink.name().as_bytes());
+    let (place, name) = split(sink.name().as_bytes());
     let look = |at: &Location<'_>| at.stat(Follow::Yes).ok().map(|found| found.identity());
     let place = look(&sink.beside(OsStr::from_bytes(place)));
     [

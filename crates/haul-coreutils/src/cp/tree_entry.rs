@@ -1,21 +1,20 @@
 //! An entry of the tree, as the walk or the command line names it.
 
-use super::descriptors::Opened;
+use super::directory::Directory;
 use super::ranges::Ranges;
 use super::tree_worker::Counted;
-use crate::location::Location;
+use crate::location::{EntryName, Location};
 use haul_engine::copy::Part;
 use haul_storage::{FileKind, Stat};
-use haul_sys::dir::DirEntry;
 use std::ffi::OsString;
 use std::sync::Arc;
 
 /// One entry to copy.
 #[derive(Debug)]
 pub(crate) struct Entry {
-    pub(crate) parent: Opened,
-    pub(crate) source_name: OsString,
-    pub(crate) sink_name: OsString,
+    pub(crate) parent: Arc<Directory>,
+    pub(crate) source_name: EntryName,
+    pub(crate) sink_name: EntryName,
     /// File type that the directory reported.
     pub(crate) kind_hint: Option<FileKind>,
     /// Facts about the operand if the command line named this entry.
@@ -44,13 +43,13 @@ pub(crate) struct Operand {
 
 impl Entry {
     /// Creates an entry for a name found in a directory.
-    pub(crate) fn found(parent: &Opened, entry: DirEntry, counted: Counted) -> Entry {
-        let name = entry.name_os().to_owned();
+    pub(crate) fn found(parent: &Arc<Directory>, entry: haul_storage::Entry, counted: Counted) -> Entry {
+        let name = EntryName::Name(entry.name);
         Entry {
-            parent: parent.clone(),
+            parent: Arc::clone(parent),
             source_name: name.clone(),
             sink_name: name,
-            kind_hint: entry.kind_hint,
+            kind_hint: entry.kind,
             operand: None,
             part: None,
             ranges: None,

@@ -1,12 +1,11 @@
 //! A worker that walks a tree, and the work that workers offer one another.
 
-use super::descriptors::{Opened, SourceEnd};
 use super::directory::{Directory, NewDirectory};
 use super::job::Job;
 use super::operand_walk::OperandWalk;
 use haul_engine::Pool;
 use haul_engine::copy::{FileJob, Helpers, SharedFile, Worker};
-use haul_sys::dir::{DirEntry, DirReader};
+use haul_storage::{Entry, Listing};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -18,9 +17,9 @@ pub(crate) enum Walk {
     /// A directory that was created at the sink and must still be opened.
     Enter(Box<NewDirectory>),
     /// A partly read directory.
-    Read(Opened, DirReader<SourceEnd>),
+    Read(Arc<Directory>, Box<dyn Listing>),
     /// Entries of a directory that one worker read and any other may take.
-    Batch(Arc<Directory>, Vec<DirEntry>, Counted),
+    Batch(Arc<Directory>, Vec<Entry>, Counted),
 }
 
 /// Tells if the walk counted the files of a batch ahead of their copy.
@@ -46,7 +45,7 @@ pub(crate) struct TreeWorker<'p, 'j> {
 struct UnstartedEntries<'p, 'j> {
     pool: &'p WorkPool<'j>,
     directory: Option<Arc<Directory>>,
-    entries: VecDeque<DirEntry>,
+    entries: VecDeque<Entry>,
     counted: Counted,
 }
 
@@ -67,7 +66,7 @@ impl<'p, 'j> TreeWorker<'p, 'j> {
     pub(crate) fn hold(
         &mut self,
         directory: &Arc<Directory>,
-        entries: impl Into<VecDeque<DirEntry>>,
+        entries: impl Into<VecDeque<Entry>>,
         counted: Counted,
     ) {
         self.entries.directory = Some(Arc::clone(directory));
@@ -75,7 +74,7 @@ impl<'p, 'j> TreeWorker<'p, 'j> {
     }
 
     /// Takes the next entry to work on.
-    pub(crate) fn next_entry(&mut self) -> Option<DirEntry> {
+    pub(crate) fn next_entry(&mut self) -> Option<Entry> {
         let next = self.entries.entries.pop_front();
         if next.is_none() {
             self.entries.directory = None;
@@ -107,7 +106,7 @@ impl<'p, 'j> TreeWorker<'p, 'j> {
 
 impl UnstartedEntries<'_, '_> {
     fn share(&mut self) {
-        let entries: Vec<DirEntry> = std::mem::take(&mut self.entries).into();
+        let entries: Vec<Entry> = std::mem::take(&mut self.entries).into();
         if let (Some(directory), false) = (&self.directory, entries.is_empty()) {
             self.pool.offer_walk(Walk::Batch(Arc::clone(directory), entries, self.counted));
         }

@@ -1,7 +1,6 @@
 //! The walk of a copy: operands, directories, and batches of their entries.
 
 use super::contexts;
-use super::descriptors::{Opened, SourceEnd};
 use super::directory::Directory;
 use super::entry;
 use super::job::{Job, Outcome};
@@ -13,8 +12,7 @@ use super::tree_worker::{Counted, TreeWorker, Walk, WorkPool};
 use haul_engine::copy::{CopyError, CopyObserver, JobObserver, SharedFile, Tally};
 use haul_engine::{Pool, WorkItem, files_left};
 use haul_model::limits;
-use haul_storage::{FileKind, Follow};
-use haul_sys::dir::{DirEntry, DirReader};
+use haul_storage::{Entry as Listed, FileKind, Follow, Listing};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -109,13 +107,13 @@ impl<'p, 'j> Walker<'p, 'j> {
             WorkItem::Help(file) => worker.take_objects(&file),
             WorkItem::Walk(Walk::Operands(walk)) => operands::take(job, worker, walk),
             WorkItem::Walk(Walk::Enter(new)) => {
-                if let Some((directory, reader)) = job.enter(*new) {
-                    self.read(worker, directory, reader);
+                if let Some((directory, listing)) = job.enter(*new) {
+                    self.read(worker, directory, listing);
                 }
             }
-            WorkItem::Walk(Walk::Read(directory, reader)) => {
-                job.descriptors.resume_reading();
-                self.read(worker, directory, reader);
+            WorkItem::Walk(Walk::Read(directory, listing)) => {
+                job.half_read.resume();
+                self.read(worker, directory, listing);
             }
             WorkItem::Walk(Walk::Batch(directory, entries, counted)) => {
                 self.batch(worker, directory, entries, counted);
@@ -132,17 +130,17 @@ impl<'p, 'j> Walker<'p, 'j> {
         self,
         worker: &mut TreeWorker<'p, 'j>,
         directory: Arc<Directory>,
-        entries: Vec<DirEntry>,
+        entries: Vec<Listed>,
         counted: Counted,
     ) {
         let job = self.job;
-        match job.descriptors.open(&directory) {
-            Ok(directory) => {
+        match directory.reach() {
+            Ok(_held) => {
                 // This extra count prevents an entry from being the last beneath the directory.
                 // Going up needs descriptors at each level, and an entry holds some.
                 directory.expect(1);
                 self.take_entries(worker, &directory, entries, counted);
-                job.leave_open(directory);
+                job.leave(&directory);
             }
             Err(error) => {
                 job.fail(&error);
@@ -165,11 +163,11 @@ impl<'p, 'j> Walker<'p, 'j> {
     /// Reads entries, keeps a first batch and offers the other batches and the rest of the
     /// directory to other workers. If too many directories already wait half read, reads this one
     /// to its end.
-    fn read(self, worker: &mut TreeWorker<'p, 'j>, directory: Opened, mut reader: DirReader<SourceEnd>) {
+    fn read(self, worker: &mut TreeWorker<'p, 'j>, directory: Arc<Directory>, mut listing: Box<dyn Listing>) {
         let (job, pool) = (self.job, self.pool);
         loop {
             let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
-            let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
+            let more = listing.next(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
                 let path = directory.source_path();
                 job.fail(&CopyError::Cannot { action: "access", path, source });
                 false
@@ -181,7 +179,7 @@ impl<'p, 'j> Walker<'p, 'j> {
             if self.ahead.goes_on(job.tally(), &job.memory, pool) {
                 entries = self.count_files(&directory, entries);
             }
-            if more && !job.descriptors.pause_reading() {
+            if more && !job.half_read.pause() {
                 // Work offered to others waits in memory, and the number of remaining entries is
                 // unbounded.
                 self.take_entries(worker, &directory, entries, Counted::Later);
@@ -191,9 +189,9 @@ impl<'p, 'j> Walker<'p, 'j> {
                 continue;
             }
             if more {
-                pool.offer_walk(Walk::Read(directory.clone(), reader));
+                pool.offer_walk(Walk::Read(Arc::clone(&directory), listing));
             } else {
-                drop(reader);
+                drop(listing);
                 job.tally().handled();
             }
             while entries.len() > limits::ENTRIES_PER_BATCH {
@@ -202,7 +200,7 @@ impl<'p, 'j> Walker<'p, 'j> {
             }
             self.take_entries(worker, &directory, entries, Counted::Later);
             if !more {
-                job.leave_open(directory);
+                job.leave(&directory);
             }
             return;
         }
@@ -210,12 +208,12 @@ impl<'p, 'j> Walker<'p, 'j> {
 
     /// Counts the regular files among the entries of a directory, and lets them wait until the walk
     /// ahead has ended. Returns the other entries.
-    fn count_files(self, directory: &Opened, entries: Vec<DirEntry>) -> Vec<DirEntry> {
+    fn count_files(self, directory: &Arc<Directory>, entries: Vec<Listed>) -> Vec<Listed> {
         let job = self.job;
         let (mut counted, mut others) = (Vec::new(), Vec::new());
         for entry in entries {
-            let is_file = entry.kind_hint == Some(FileKind::Regular) && !job.is_stopping();
-            let found = is_file.then(|| directory.source_at(entry.name_os()).stat(Follow::No));
+            let is_file = entry.kind == Some(FileKind::Regular) && !job.is_stopping();
+            let found = is_file.then(|| directory.source_at(&entry.name).stat(Follow::No));
             match found {
                 Some(Ok(found)) if found.kind == FileKind::Regular && !job.is_own_waybill(&found) => {
                     job.tally().count_ahead(found.size);
@@ -236,8 +234,8 @@ impl<'p, 'j> Walker<'p, 'j> {
     fn take_entries(
         self,
         worker: &mut TreeWorker<'p, 'j>,
-        directory: &Opened,
-        entries: Vec<DirEntry>,
+        directory: &Arc<Directory>,
+        entries: Vec<Listed>,
         counted: Counted,
     ) {
         worker.hold(directory, entries, counted);

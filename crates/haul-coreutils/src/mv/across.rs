@@ -11,14 +11,14 @@ use super::job::{Job, Operand};
 use super::removal::{CopiedOperand, Removal};
 use super::settings::{MoveExisting, MoveSettings};
 use crate::cp::{
-    self, Batch, BatchItem, CopyRules, CopySettings, Dereference, LinkTable, Operands, Place, Preserve,
-    Print, split, without_slashes,
+    self, Batch, BatchItem, CopyRules, CopySettings, Dereference, LinkTable, Operands, Place, Preserve, Print,
 };
 use crate::location::Location;
+use crate::paths::{split, without_slashes};
 use haul_engine::copy::{Moving, Verify};
 use haul_storage::{FileKind, Follow, Stat, Timespec};
 use haul_sys::dir::open_dir_at;
-use haul_sys::{cache, closing, filesystem, open};
+use haul_sys::{cache, open};
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -120,7 +120,7 @@ impl<'a> CrossDeviceMove<'a> {
         backup: Option<OsString>,
     ) {
         if self.place.is_none() {
-            self.may_fold = !FileSystem::of(into).keeps_as_given();
+            self.may_fold = !into.dir().device().capabilities.keeps_as_given;
             self.place = Some(into.clone());
         }
         self.names.insert(self.compared(operand.name));
@@ -279,7 +279,7 @@ struct MoveTarget {
 
 impl MoveTarget {
     fn of(place: &Place) -> MoveTarget {
-        let sync_each = FileSystem::of(place).close_may_fail();
+        let sync_each = place.dir().device().capabilities.close_may_fail;
         let directory = open_dir_at(place, c".", Follow::No).ok();
         let nameless = || open::create_nameless_at(place).ok();
         let nameless = if directory.is_none() && !sync_each { nameless() } else { None };

@@ -10,7 +10,7 @@
 
 use crate::location::Location;
 use haul_storage::{FileKind, Stat, Timespec};
-use haul_sys::{filesystem, process};
+use haul_sys::process;
 
 /// Coarsest granularity of modification times in any file system: that of vfat, in seconds.
 const COARSEST_SECONDS: i64 = 2;
@@ -104,7 +104,7 @@ pub(super) fn keep_reason(
     };
     // Setting them did not fail, or `is_loose` would be set: vfat reports success and keeps its own
     // values.
-    filesystem::keeps_as_given(sink.at.dir()).then_some(KeepReason::Differs(lacks))
+    sink.at.keeps_as_given().then_some(KeepReason::Differs(lacks))
 }
 
 /// Returns true if `sink` is the form in which its file system stores the time `source`. If
@@ -143,9 +143,9 @@ fn target(side: &Side<'_>) -> Option<std::ffi::OsString> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::cp::Place;
     use haul_storage::Follow;
     use std::ffi::OsStr;
-    use std::os::fd::AsFd;
 
     fn time(sec: i64, nsec: u32) -> Timespec {
         Timespec { sec, nsec }
@@ -190,8 +190,8 @@ mod tests {
     fn each_difference_keeps_the_source() {
         let at = Location::here(OsStr::new("Cargo.toml"));
         let found = at.stat(Follow::No).unwrap();
-        let dir = std::fs::File::open(".").unwrap();
-        let side = |stat| Side { stat, at: Location::new(dir.as_fd(), at.name()) };
+        let here = Place::open(OsStr::new(".")).unwrap();
+        let side = |stat| Side { stat, at: here.at(at.name()) };
         let later = Timespec { sec: found.ctime.sec + 1, nsec: 0 };
         let requirements = CopyRequirements { since: later, is_loose: false, is_exact: false };
         let doubt_of = |from: Stat, to: Stat| keep_reason(&side(from), &side(to), requirements);
@@ -213,8 +213,8 @@ mod tests {
             assert_eq!(doubt_of(found, sink), Some(KeepReason::Differs(what)));
         }
         // Owners and modes that a file system without them reports are no reason against removal.
-        let proc = std::fs::File::open("/proc/self").unwrap();
-        let elsewhere = |stat| Side { stat, at: Location::new(proc.as_fd(), at.name()) };
+        let proc = Place::open(OsStr::new("/proc/self")).unwrap();
+        let elsewhere = |stat| Side { stat, at: proc.at(at.name()) };
         let bare = Stat { mode: found.mode ^ 0o100, ..found };
         assert_eq!(keep_reason(&side(found), &elsewhere(bare), requirements), None);
         let loose = CopyRequirements { is_loose: true, ..requirements };

@@ -5,11 +5,11 @@ use super::across::CrossDeviceMove;
 use super::error::MoveError;
 use super::relabel::relabel;
 use super::settings::{MoveExisting, MoveObserver, MoveOperands, MoveRules, MoveSettings};
-use crate::cp::{Place, last_component, without_slashes};
+use crate::cp::Place;
 use crate::location::Location;
+use crate::paths::{last_component, without_slashes};
 use haul_engine::copy::{Refusal, Tally, quote};
 use haul_storage::{FileKind, Follow, Replace, Stat};
-use haul_sys::filesystem;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -278,7 +278,10 @@ impl Job<'_> {
         // next step.
         let may_be_hidden = name.as_bytes().ends_with(b"/");
         // As with mv, even a missing name is removed: a read-only file system then reports that.
-        if !way_is_clear || (may_be_hidden && backup.is_none()) || FileSystem::of(&place).is_read_only() {
+        if !way_is_clear
+            || (may_be_hidden && backup.is_none())
+            || place.dir().device().capabilities.is_read_only
+        {
             self.clear(&held, source.kind == FileKind::Directory)?;
         }
         let backup = backup.map(|backup| last_component(&backup).to_owned());

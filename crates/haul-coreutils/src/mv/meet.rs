@@ -3,8 +3,9 @@
 use super::error::MoveError;
 use super::job::{Job, Operand, cannot};
 use super::settings::MoveExisting;
-use crate::cp::{self, BackupMethod, is_one_name, last_component};
+use crate::cp::{self, BackupMethod, is_one_name};
 use crate::location::Location;
+use crate::paths::last_component;
 use haul_engine::copy::{Question, is_as_new, quote};
 use haul_storage::{FileKind, Follow, Stat};
 use std::ffi::{OsStr, OsString};

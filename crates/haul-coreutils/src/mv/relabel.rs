@@ -29,8 +29,8 @@ pub(super) fn relabel(contexts: &Contexts, renamed: &Location<'_>, path: &OsStr)
 /// Returns the last error if there were several.
 fn all(policy: &dyn Policy, renamed: &Location<'_>) -> io::Result<()> {
     // A trailing slash after the moved name would follow a link.
-    let renamed = renamed.beside(crate::cp::without_slashes(renamed.name()));
-    let (dir, name) = (renamed.dir(), renamed.name());
+    let renamed = renamed.beside(crate::paths::without_slashes(renamed.name()));
+    let (dir, name) = (renamed.base()?, renamed.name());
     let kind = renamed.stat(Follow::No)?.kind;
     let mut outcome = Ok(());
     let mut note = |done: io::Result<()>| {
@@ -38,10 +38,10 @@ fn all(policy: &dyn Policy, renamed: &Location<'_>) -> io::Result<()> {
             outcome = done;
         }
     };
-    note(renamed.with_place(|place| one(policy, dir, name, place, kind)));
+    note(renamed.with_place(|error| error, |place| one(policy, dir.as_fd(), name, place, kind)));
     let mut descent = Descent::default();
     if kind == FileKind::Directory {
-        let opened = open_dir_at(dir, name, Follow::No).and_then(local::directory_of);
+        let opened = open_dir_at(&dir, name, Follow::No).and_then(local::directory_of);
         note(opened.and_then(|dir| descent.begin(dir, name)));
     }
     while !descent.is_over() {

@@ -2,17 +2,17 @@
 //! name with a matching copy is removed. A directory is removed after everything beneath it.
 
 use super::compare::{CopyRequirements, KeepReason, Side, keep_reason};
-use super::ends::{Facts, Node, OpenEnds, Opened, Reading, source_at, source_of};
+use super::ends::{Ends, Facts, NamePair, Node, source_at};
 use super::error::MoveError;
 use super::settings::MoveObserver;
-use crate::cp::{Place, Unstored, without_slashes};
-use crate::location::Location;
+use crate::cp::{Place, Unstored};
+use crate::location::{EntryName, Location};
+use crate::paths::without_slashes;
 use haul_engine::copy::quote;
 use haul_engine::{Pool, WorkItem};
 use haul_engine::{files_left, workers_within};
 use haul_model::limits;
-use haul_storage::{FileKind, Follow};
-use haul_sys::dir::{DirEntry, DirReader, open_dir_at};
+use haul_storage::{Entry, FileKind, Follow, Listing};
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -49,7 +49,7 @@ pub(super) struct Removal<'a> {
 struct Job<'a> {
     removal: &'a Removal<'a>,
     pool: Pool<'a, Walk, u8>,
-    ends: OpenEnds<'a>,
+    ends: Ends<'a>,
     /// True for a check without removals and reports: it only determines if everything could be
     /// removed.
     only_looks: bool,
@@ -59,10 +59,10 @@ struct Job<'a> {
 enum Walk {
     Operand(CopiedOperand),
     /// A directory of this name, which is opened when its turn comes.
-    Enter(Arc<Node>, OsString, Box<Facts>),
+    Enter(Arc<Node>, EntryName, Box<Facts>),
     /// The rest of a directory that waited half read, or that is read again.
-    Read(Arc<Node>, DirReader<Reading>),
-    Batch(Arc<Node>, Vec<DirEntry>),
+    Read(Arc<Node>, Box<dyn Listing>),
+    Batch(Arc<Node>, Vec<Entry>),
 }
 
 impl Removal<'_> {
@@ -83,7 +83,7 @@ impl Removal<'_> {
             [operand] if !is_directory(&operand.source) => 0,
             _ => workers_within(self.workers, files_left()),
         };
-        let job = Job { removal: self, pool, ends: OpenEnds::new(workers, self.place), only_looks, failures };
+        let job = Job { removal: self, pool, ends: Ends::new(workers, self.place), only_looks, failures };
         // The pool takes the last offered walk first.
         for operand in operands.into_iter().rev() {
             job.pool.offer_walk(Walk::Operand(operand));
@@ -91,17 +91,10 @@ impl Removal<'_> {
         job.pool.run(workers, || (), |(), turn| job.turn(turn));
         // After a stop, the permissions of some directories may still be extended.
         for node in job.ends.take_granted() {
-            job.shut(&node, job.ends.open(&node).ok().as_ref());
+            job.shut(&node);
         }
         job.failures.into_inner() + u64::from(self.stop.load(Ordering::Relaxed))
     }
-}
-
-/// Name of one object at both ends.
-#[derive(Clone, Copy)]
-struct NamePair<'a> {
-    source: &'a OsStr,
-    sink: &'a OsStr,
 }
 
 impl Job<'_> {
@@ -111,9 +104,9 @@ impl Job<'_> {
             WorkItem::Walk(Walk::Enter(parent, name, facts)) => self.with(&parent, 1, |job, parent| {
                 job.enter(Some(parent), NamePair { source: &name, sink: &name }, *facts);
             }),
-            WorkItem::Walk(Walk::Read(node, reader)) => {
-                self.ends.resume_reading();
-                self.with(&node, 1, |job, node| job.read(node, reader));
+            WorkItem::Walk(Walk::Read(node, listing)) => {
+                self.ends.half_read.resume();
+                self.with(&node, 1, |job, node| job.read(node, listing));
             }
             WorkItem::Walk(Walk::Batch(node, entries)) => {
                 self.with(&node, entries.len(), |job, node| job.batch(node, entries, 0));
@@ -123,7 +116,7 @@ impl Job<'_> {
     }
 
     fn operand(&self, operand: &CopiedOperand) {
-        if let b"." | b".." = crate::cp::last_component(&operand.source).as_bytes() {
+        if let b"." | b".." = crate::paths::last_component(&operand.source).as_bytes() {
             return self.fail(None, &MoveError::DotDirectory(operand.source.clone()));
         }
         let found = Location::here(&operand.source).stat(Follow::No);
@@ -133,36 +126,37 @@ impl Job<'_> {
             return self.fail(None, &MoveError::Changed { path, sink });
         }
         let kind = found.map(|found| found.kind);
-        let names = NamePair { source: with_one_slash(&operand.source), sink: &operand.name };
-        self.name(None, names, kind.ok());
+        let source = EntryName::Path(with_one_slash(&operand.source).to_owned());
+        let sink = EntryName::from(operand.name.clone());
+        self.name(None, NamePair { source: &source, sink: &sink }, kind.ok());
     }
 
     /// Opens a directory and continues with its waiting items. If it can no longer be opened, all
     /// these items stay.
-    fn with(&self, node: &Arc<Node>, waiting: usize, go_on: impl FnOnce(&Self, Opened)) {
-        match self.ends.open(node) {
-            Ok(opened) => go_on(self, opened),
+    fn with(&self, node: &Arc<Node>, waiting: usize, go_on: impl FnOnce(&Self, &Arc<Node>)) {
+        match node.reach() {
+            Ok(_held) => go_on(self, node),
             Err(source) => {
                 self.cannot(Some(node), "access", node.source_path(), source);
-                self.leave(node, None, waiting);
+                self.leave(node, waiting);
             }
         }
     }
 
-    fn read(&self, node: Opened, mut reader: DirReader<Reading>) {
+    fn read(&self, node: &Arc<Node>, mut listing: Box<dyn Listing>) {
         let mut entries = Vec::with_capacity(limits::ENTRIES_PER_BATCH);
         loop {
-            let more = reader.read_batch(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
-                self.cannot(Some(node.node()), "access", node.source_path(), source);
+            let more = listing.next(ENTRIES_PER_READ, &mut entries).unwrap_or_else(|source| {
+                self.cannot(Some(node), "access", node.source_path(), source);
                 false
             });
             if !more {
-                drop(reader);
+                drop(listing);
                 break;
             }
-            if self.ends.pause_reading() {
+            if self.ends.half_read.pause() {
                 node.pending.fetch_add(1, Ordering::Relaxed);
-                self.pool.offer_walk(Walk::Read(Arc::clone(node.node()), reader));
+                self.pool.offer_walk(Walk::Read(Arc::clone(node), listing));
                 break;
             }
         }
@@ -170,57 +164,52 @@ impl Job<'_> {
         entries.sort_unstable_by_key(|entry| entry.ino);
         while entries.len() > limits::ENTRIES_PER_BATCH {
             let later = entries.split_off(entries.len() - limits::ENTRIES_PER_BATCH);
-            self.pool.offer_walk(Walk::Batch(Arc::clone(node.node()), later));
+            self.pool.offer_walk(Walk::Batch(Arc::clone(node), later));
         }
         self.batch(node, entries, 1);
     }
 
     /// Removes names of a directory; `through` more items beneath it have finished. The directory
     /// is completed after its last name, because going up needs descriptors at each level.
-    fn batch(&self, node: Opened, entries: Vec<DirEntry>, mut through: usize) {
+    fn batch(&self, node: &Arc<Node>, entries: Vec<Entry>, mut through: usize) {
         for entry in entries {
             if self.pool.stopping() {
                 return;
             }
-            let names = NamePair { source: entry.name_os(), sink: entry.name_os() };
-            through += usize::from(self.name(Some(&node), names, entry.kind_hint));
+            let name = EntryName::Name(entry.name);
+            let names = NamePair { source: &name, sink: &name };
+            through += usize::from(self.name(Some(node), names, entry.kind));
         }
-        self.leave(&Arc::clone(node.node()), Some(node), through);
+        self.leave(node, through);
     }
 
     /// Removes a name, or starts the directory of this name. Returns false if a directory remains
     /// to be removed.
-    fn name(&self, parent: Option<&Opened>, names: NamePair<'_>, kind: Option<FileKind>) -> bool {
-        let above = parent.map(Opened::node);
+    fn name(&self, parent: Option<&Arc<Node>>, names: NamePair<'_>, kind: Option<FileKind>) -> bool {
         match (self.check(parent, names, kind), parent) {
             (Ok(found), None) if found.source.kind == FileKind::Directory => {
                 self.enter(None, names, found);
                 return false;
             }
             (Ok(found), Some(parent)) if found.source.kind == FileKind::Directory => {
-                let later = Walk::Enter(Arc::clone(parent.node()), names.source.to_owned(), Box::new(found));
+                let later = Walk::Enter(Arc::clone(parent), names.source.clone(), Box::new(found));
                 self.pool.offer_walk(later);
                 return false;
             }
             (Ok(_), _) => self.unlink(parent, names.source),
-            (Err(error), _) => self.fail(above, &error),
+            (Err(error), _) => self.fail(parent, &error),
         }
         true
     }
 
     /// Starts a directory.
-    fn enter(&self, parent: Option<Opened>, names: NamePair<'_>, facts: Facts) {
-        match self.ends.enter(parent.as_ref(), names.source, names.sink, facts) {
-            Ok(node) => {
-                drop(parent);
-                let reader = DirReader::new(node.reading());
-                self.read(node, reader);
-            }
+    fn enter(&self, parent: Option<&Arc<Node>>, names: NamePair<'_>, facts: Facts) {
+        match self.ends.enter(parent, names, facts) {
+            Ok((node, listing)) => self.read(&node, listing),
             Err(source) => {
-                let above = parent.as_ref().map(Opened::node);
-                self.cannot(above, "remove", path(above, names.source, |node| &node.name), source);
+                self.cannot(parent, "remove", path(parent, names.source, |node| &node.name), source);
                 if let Some(parent) = parent {
-                    self.leave(&Arc::clone(parent.node()), Some(parent), 1);
+                    self.leave(parent, 1);
                 }
             }
         }
@@ -229,16 +218,21 @@ impl Job<'_> {
     /// Stats a name at both ends and compares the results.
     fn check(
         &self,
-        parent: Option<&Opened>,
+        parent: Option<&Arc<Node>>,
         names: NamePair<'_>,
         kind: Option<FileKind>,
     ) -> Result<Facts, MoveError> {
-        let above = parent.map(Opened::node);
-        let source_path = || path(above, names.source, |node| &node.name);
-        let sink_path = || self.removal.place.path_of(&path(above, names.sink, |node| &node.sink_name));
+        let above = parent.map(|parent| &**parent);
+        let source_path = || path(parent, names.source, |node| &node.name);
+        let sink_path = || self.removal.place.path_of(&path(parent, names.sink, |node| &node.sink_name));
         // A link to a directory with a trailing slash was moved as a link.
-        let plain = if kind == Some(FileKind::Directory) { names.sink } else { without_slashes(names.sink) };
-        let (source, sink) = (source_at(parent, names.source), self.ends.sink_at(parent, plain));
+        let sink = match names.sink {
+            EntryName::Path(path) if kind != Some(FileKind::Directory) => {
+                self.ends.sink_at(above, without_slashes(path))
+            }
+            name => self.ends.sink_at(above, name),
+        };
+        let source = source_at(above, names.source);
         let found = source.stat(Follow::No).map_err(|source| MoveError::Cannot {
             action: "remove",
             path: source_path(),
@@ -264,44 +258,35 @@ impl Job<'_> {
         }
     }
 
-    fn unlink(&self, parent: Option<&Opened>, name: &OsStr) {
+    fn unlink(&self, parent: Option<&Arc<Node>>, name: &EntryName) {
         if self.only_looks {
             return;
         }
-        let above = parent.map(Opened::node);
-        let told = |_: &()| self.tell("removed", || path(above, name, |node| &node.name));
-        match source_at(parent, name).unlink().inspect(told) {
-            Ok(()) => {}
-            Err(source) => self.cannot(above, "remove", path(above, name, |node| &node.name), source),
+        let path = || path(parent, name, |node| &node.name);
+        match source_at(parent.map(|parent| &**parent), name).unlink() {
+            Ok(()) => self.tell("removed", path),
+            Err(source) => self.cannot(parent, "remove", path(), source),
         }
     }
 
     /// Counts `through` items beneath a directory as finished. The last item also removes the
     /// directory, and so on upward.
-    fn leave(&self, node: &Arc<Node>, mut opened: Option<Opened>, mut through: usize) {
+    fn leave(&self, node: &Arc<Node>, mut through: usize) {
         let mut current = Arc::clone(node);
         while through > 0 && current.pending.fetch_sub(through, Ordering::AcqRel) == through {
             through = 1;
-            if opened.is_none() && current.is_access_granted() {
-                opened = self.ends.open(&current).ok();
-            }
-            // This must happen before the directory that leads up by `..` is removed.
-            let above = self.ends.open_above(&current, opened.as_ref());
+            // A directory leads to the one above in one step, until it is removed or its copy gets
+            // its mode back. An error occurs again in the removal.
+            let _held = current.reach();
+            let _above = current.parent.as_ref().map(|above| above.reach());
             let stays = self.only_looks || current.stays.load(Ordering::Relaxed);
-            let above = match above {
-                Ok(above) if stays || self.remove_directory(&current, above.as_ref()) => above,
-                Ok(_) => return,
-                Err(_) if stays => None,
-                Err(source) => {
-                    self.cannot(current.parent.as_ref(), "remove", current.source_path(), source);
-                    None
-                }
-            };
+            if !stays && !self.remove_directory(&current) {
+                return;
+            }
             if current.is_access_granted() {
                 self.ends.forget_granted(&current);
-                self.shut(&current, opened.as_ref());
+                self.shut(&current);
             }
-            opened = above;
             match &current.parent {
                 Some(parent) => current = Arc::clone(parent),
                 None => return,
@@ -310,7 +295,8 @@ impl Job<'_> {
     }
 
     /// Removes an emptied directory. Returns false if it was not empty and is read again.
-    fn remove_directory(&self, node: &Arc<Node>, above: Option<&Opened>) -> bool {
+    fn remove_directory(&self, node: &Arc<Node>) -> bool {
+        let above = node.parent.as_deref();
         let source = match source_at(above, &node.name).remove_directory() {
             Ok(()) => {
                 self.tell("removed directory", || node.source_path());
@@ -321,11 +307,11 @@ impl Job<'_> {
         let is_first = !node.is_reread.swap(true, Ordering::Relaxed);
         if source.kind() == io::ErrorKind::DirectoryNotEmpty
             && is_first
-            && let Ok(again) = open_dir_at(source_of(above), &*node.name, Follow::No)
+            && let Ok(again) = node.list()
         {
             node.pending.fetch_add(1, Ordering::Relaxed);
-            self.ends.read_again();
-            self.pool.offer_walk(Walk::Read(Arc::clone(node), DirReader::new(Reading::Again(again))));
+            self.ends.half_read.pause_anyway();
+            self.pool.offer_walk(Walk::Read(Arc::clone(node), again));
             return false;
         }
         self.cannot(node.parent.as_ref(), "remove", node.source_path(), source);
@@ -333,9 +319,8 @@ impl Job<'_> {
     }
 
     /// Restores the mode of a directory's copy after its permissions were extended.
-    fn shut(&self, node: &Arc<Node>, opened: Option<&Opened>) {
-        let shut = opened.map_or_else(|| Err(io::ErrorKind::NotFound.into()), Opened::shut);
-        if let Err(source) = shut {
+    fn shut(&self, node: &Node) {
+        if let Err(source) = node.shut() {
             let sink = path(node.parent.as_ref(), &node.sink_name, |node| &node.sink_name);
             let sink = self.removal.place.path_of(&sink);
             self.cannot(None, "restore the mode of", sink, source);
@@ -373,12 +358,12 @@ impl Node {
 
 /// Returns the path of a name in a directory, for messages. `of` selects one of a directory's two
 /// names.
-fn path(parent: Option<&Arc<Node>>, name: &OsStr, of: impl Fn(&Node) -> &OsString) -> OsString {
-    let mut above: Vec<&OsString> =
+fn path(parent: Option<&Arc<Node>>, name: &OsStr, of: impl Fn(&Node) -> &EntryName) -> OsString {
+    let mut above: Vec<&EntryName> =
         std::iter::successors(parent, |node| node.parent.as_ref()).map(|node| of(node)).collect();
     let Some(first) = above.pop() else { return name.to_owned() };
-    let mut path = first.clone();
-    for part in above.into_iter().rev().map(OsString::as_os_str).chain([name]) {
+    let mut path = first.to_os_string();
+    for part in above.into_iter().rev().map(|name| &**name).chain([name]) {
         if !path.as_bytes().ends_with(b"/") {
             path.push("/");
         }

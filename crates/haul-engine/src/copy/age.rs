@@ -60,10 +60,11 @@ pub fn unfinished(source: &Stat) -> Times {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use haul_sys::{Follow, stat};
+    use haul_storage::{Follow, local};
+    use std::path::Path;
 
     fn at(mtime: (i64, u32), ctime: (i64, u32)) -> Stat {
-        let found = stat::stat_at(haul_sys::CWD, "/", Follow::Yes).unwrap();
+        let found = local::open(Path::new("/"), Follow::Yes).unwrap().stat().unwrap();
         let time = |(sec, nsec)| Timespec { sec, nsec };
         Stat { atime: time(mtime), mtime: time(mtime), ctime: time(ctime), ..found }
     }

@@ -25,8 +25,8 @@ impl OpenCopy<'_> {
     /// verified is logged after its verification.
     ///
     /// # Errors
-    /// Returns the errors of [`OpenCopy::copy_range`]. Also returns an error if a log entry is false, or
-    /// if the object cannot be synced.
+    /// Returns the errors of [`OpenCopy::copy_range`]. Also returns an error if a log entry is
+    /// false, or if the object cannot be synced.
     pub(crate) fn copy_object(
         &self,
         blocks: &mut Blocks,

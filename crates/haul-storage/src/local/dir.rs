@@ -58,6 +58,30 @@ impl LocalDir {
         Ok(LocalDir(DirPlace::root_of(Arc::clone(tree), dir, CString::default(), Follow::No)))
     }
 
+    /// Opens the directory at a path of any kind that begins at `place`.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2).
+    pub(super) fn at_path(place: &Arc<DirPlace>, path: &OsStr, follow: Follow) -> io::Result<LocalDir> {
+        let (path, links) = (CString::new(path.as_bytes())?, PathLinks::Anywhere(follow));
+        let opened = place.open_beneath(&path, links)?;
+        Ok(LocalDir(place.enter(path, links, opened)))
+    }
+
+    /// Opens the directory at a path of any kind, as [`DirPlace::here`] does.
+    ///
+    /// # Errors
+    /// Same as [`DirPlace::here`].
+    pub(super) fn here(tree: &Arc<LocalTree>, path: &OsStr, follow: Follow) -> io::Result<LocalDir> {
+        let path = CString::new(path.as_bytes())?;
+        Ok(LocalDir(DirPlace::here(Arc::clone(tree), path, follow)?))
+    }
+
+    /// Returns the place of this directory in its tree.
+    pub(super) fn place(&self) -> &Arc<DirPlace> {
+        &self.0
+    }
+
     /// Returns the open directory, which stays open as long as the result exists.
     ///
     /// # Errors
@@ -353,6 +377,7 @@ mod tests {
     use super::*;
     use haul_lab::faults::FaultFs;
     use haul_lab::needs::{Need, met_or_skip};
+    use proptest::prelude::*;
     use std::fs;
     use std::os::unix::fs::symlink;
     use std::sync::Barrier;
@@ -434,6 +459,62 @@ mod tests {
                 let name = entry.expect("read").file_name().into_string().expect("text");
                 assert!(name.ends_with(&format!("-of-{number}")), "{name} in d{number}");
             }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn directories_are_reopened_in_any_order(
+            parents in proptest::collection::vec(any::<usize>(), 1..40),
+            // Deep trees as well as wide ones.
+            deep in any::<bool>(),
+            most in 2usize..8,
+            steps in proptest::collection::vec((any::<usize>(), any::<bool>()), 1..60),
+        ) {
+            let home = tempfile::tempdir().expect("a folder");
+            let cache: &DirCache = Box::leak(Box::new(DirCache::new(most)));
+            let root = LocalDir::root(home.path(), Follow::Yes, cache).expect("opens");
+            let mut dirs: Vec<(Arc<dyn Dir>, usize, Stat)> = Vec::new();
+            for (number, parent) in parents.iter().enumerate() {
+                let parent = if deep { number } else { parent % (number + 1) };
+                let above = parent.checked_sub(1).map_or(&root as &dyn Dir, |above| &*dirs[above].0);
+                let dir = made(above, &format!("d{number}"));
+                let found = dir.stat().expect("found");
+                dirs.push((dir, parent, found));
+            }
+            for (which, upward) in steps {
+                let (dir, parent, found) = &dirs[which % dirs.len()];
+                dir.reach().expect("reached");
+                prop_assert_eq!(dir.stat().expect("found").identity(), found.identity());
+                if upward && let Some((above, _, found)) = parent.checked_sub(1).map(|above| &dirs[above]) {
+                    above.reach().expect("reached");
+                    prop_assert_eq!(above.stat().expect("found").identity(), found.identity());
+                }
+                // One more directory is open while it is being opened.
+                prop_assert!(cache.count() <= most + 1);
+            }
+            drop(dirs);
+            prop_assert_eq!(cache.count(), 0);
+        }
+    }
+
+    /// Each directory of a chain leads to the one above, also if it was not the one opened last
+    /// there.
+    #[test]
+    fn reached_directory_leads_to_the_one_above_it() {
+        let home = tempfile::tempdir().expect("a folder");
+        let (root, cache) = root(&home);
+        let a = made(&root, "a");
+        let b = made(&*a, "b");
+        let later = made(&*a, "later");
+        let c = made(&*b, "c");
+        drop(later);
+        fs::rename(home.path().join("a"), home.path().join("moved")).expect("renamed");
+        for dir in [&c, &b, &a] {
+            dir.reach().expect("by `..`");
+            assert!(cache.count() <= 2);
         }
     }
 

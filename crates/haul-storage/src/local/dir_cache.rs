@@ -62,8 +62,12 @@ impl DirCache {
     /// Returns the cache of the process.
     pub(super) fn of_process() -> &'static DirCache {
         static CACHE: LazyLock<DirCache> = LazyLock::new(|| {
-            let share = usize::try_from(process::open_file_limit() / SHARE).unwrap_or(usize::MAX);
-            DirCache::new(share)
+            let limit = process::open_file_limit();
+            // With a low limit, what the process has inherited leaves less of it.
+            let is_low = limit / SHARE < OPEN_DIRECTORIES_MAX as u64;
+            let taken = if is_low { process::open_files().unwrap_or(0) } else { 0 };
+            let share = limit.saturating_sub(taken) / SHARE;
+            DirCache::new(usize::try_from(share).unwrap_or(usize::MAX))
         });
         &CACHE
     }
@@ -123,11 +127,12 @@ impl DirCache {
         let mut rounds = 2 * oldest.len();
         while closing.len() < excess && oldest.len() > 1 && rounds > 0 {
             rounds -= 1;
-            let Some(slot) = oldest.pop_front().and_then(|slot| slot.upgrade()) else { continue };
-            if slot.is_used.swap(false, Ordering::Relaxed) {
-                oldest.push_back(Arc::downgrade(&slot));
+            let Some(next) = oldest.pop_front().and_then(|next| next.upgrade()) else { continue };
+            // If all others were used since, the one that was just opened stays open too.
+            if next.is_used.swap(false, Ordering::Relaxed) || Arc::ptr_eq(&next, slot) {
+                oldest.push_back(Arc::downgrade(&next));
             } else {
-                closing.push(slot);
+                closing.push(next);
             }
         }
         drop(oldest);
@@ -185,7 +190,8 @@ impl OpenDir {
 
     /// Records a use of the descriptor. Returns true for the first one.
     pub(super) fn mark_used(&self) -> bool {
-        !self.is_used.swap(true, Ordering::Relaxed)
+        // A load first: workers in one directory share this line of the cache.
+        !self.is_used.load(Ordering::Relaxed) && !self.is_used.swap(true, Ordering::Relaxed)
     }
 }
 
@@ -251,6 +257,22 @@ mod tests {
         assert_eq!(cache.count(), 4);
         let open: Vec<bool> = slots.iter().map(|slot| cache.held(slot).is_some()).collect();
         assert_eq!(open, [true, false, true, true], "the first one was used again");
+    }
+
+    /// Regression: on the way up a deep tree, a directory that was just opened by `..` was closed
+    /// at once, because all others had been used. Each level was then opened from the root.
+    #[test]
+    fn directory_just_opened_stays_open_when_all_others_were_used() {
+        let cache = DirCache::new(4);
+        let slots: Vec<_> = (0..4).map(|_| DirSlot::closed()).collect();
+        for slot in &slots {
+            cache.admit(slot, descriptor());
+            cache.held(slot).expect("open");
+        }
+        let late = DirSlot::closed();
+        cache.admit(&late, descriptor());
+        assert_eq!(cache.count(), 4);
+        assert!(cache.held(&late).is_some() && cache.held(&slots[0]).is_none());
     }
 
     #[test]

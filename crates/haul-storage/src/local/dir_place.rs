@@ -11,7 +11,7 @@ use haul_sys::{CWD, Follow, Stat};
 use parking_lot::Mutex;
 use std::ffi::{CStr, CString};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Weak};
 
 /// Cache and file systems of the directories beneath one root.
@@ -63,6 +63,8 @@ pub(super) enum PathLinks {
     Name(Follow),
     /// The path consists of several names. Links in it that are followed stay beneath the parent.
     Beneath(Follow),
+    /// The path is any path. Links in it are followed, except in the last name if this says so.
+    Anywhere(Follow),
 }
 
 impl DirPlace {
@@ -90,6 +92,28 @@ impl DirPlace {
         })
     }
 
+    /// Opens the directory at a path that is absolute or begins at the working directory. The cache
+    /// may close it meanwhile.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2).
+    pub(super) fn here(tree: Arc<LocalTree>, path: CString, follow: Follow) -> io::Result<Arc<DirPlace>> {
+        let dir = DirFd::open(CWD, &path, follow)?;
+        let slot = DirSlot::closed();
+        let place = Arc::new(DirPlace {
+            parent: None,
+            path,
+            links: PathLinks::Anywhere(follow),
+            opened: dir.opened,
+            device: tree.devices.of(dir.opened.dev, &dir.fd),
+            slot: Arc::clone(&slot),
+            below: Mutex::default(),
+            tree,
+        });
+        place.tree.cache.admit(&slot, dir);
+        Ok(place)
+    }
+
     /// Returns the place of a directory beneath this one that was just opened.
     pub(super) fn enter(self: &Arc<Self>, path: CString, links: PathLinks, dir: DirFd) -> Arc<DirPlace> {
         let slot = DirSlot::closed();
@@ -103,7 +127,7 @@ impl DirPlace {
             slot: Arc::clone(&slot),
             below: Mutex::default(),
         });
-        if links == PathLinks::Name(Follow::No) {
+        if let PathLinks::Name(_) = links {
             *self.below.lock() = Arc::downgrade(&place);
         }
         self.tree.cache.admit(&slot, dir);
@@ -125,7 +149,8 @@ impl DirPlace {
     ///
     /// # Errors
     /// Returns the errors of openat(2) for a directory that has to be opened again, and `NotFound`
-    /// if another directory has its place now.
+    /// if another directory has its place now. Where names are taken as given, both are
+    /// `StaleNetworkFileHandle` if the directory is gone ([`cause_of_loss`](super::cause_of_loss)).
     pub(super) fn open(&self) -> io::Result<Arc<OpenDir>> {
         self.open_unmarked().inspect(|open| {
             open.mark_used();
@@ -145,12 +170,15 @@ impl DirPlace {
                 closed.push(parent);
             }
         }
-        // Roots are never closed.
-        let mut above = above.ok_or(io::ErrorKind::NotFound)?;
+        let mut above = match above {
+            Some(above) => above,
+            // Other roots are never closed.
+            None => closed.pop().ok_or(io::ErrorKind::NotFound)?.reopen_from(CWD)?,
+        };
         for place in closed.into_iter().rev() {
             above = match place.held() {
                 Some(open) => open,
-                None => place.reopen(&above)?,
+                None => place.reopen_from(&*above)?,
             };
         }
         Ok(above)
@@ -160,13 +188,32 @@ impl DirPlace {
         self.tree.cache.held(&self.slot)
     }
 
-    /// Opens a closed directory by its path from its parent.
-    fn reopen(&self, above: &OpenDir) -> io::Result<Arc<OpenDir>> {
-        let dir = open_at(above, &self.path, self.links)?;
-        if is_same_file(&dir.fd, &self.opened)? {
+    /// Opens a closed directory by its path from its parent, or from the working directory.
+    fn reopen_from(&self, above: impl AsFd) -> io::Result<Arc<OpenDir>> {
+        let dir = open_at(above, &self.path, self.links).map_err(|error| self.gone(error))?;
+        if self.is(&dir)? {
             return Ok(self.tree.cache.admit(&self.slot, dir));
         }
-        Err(io::Error::new(io::ErrorKind::NotFound, "another directory has its place now"))
+        let text = "another directory has its place now";
+        match self.tree.spelling {
+            Spelling::Checked => Err(io::Error::new(io::ErrorKind::NotFound, text)),
+            Spelling::AsGiven => Err(io::Error::new(io::ErrorKind::StaleNetworkFileHandle, text)),
+        }
+    }
+
+    /// Returns the error of a directory that has no place anymore. Where names are taken as given,
+    /// callers must not take it for the absence of an entry in the directory.
+    fn gone(&self, error: io::Error) -> io::Error {
+        let is_gone = matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+        match self.tree.spelling {
+            Spelling::AsGiven if is_gone => io::Error::new(io::ErrorKind::StaleNetworkFileHandle, error),
+            _ => error,
+        }
+    }
+
+    /// Returns true if an open directory is the one that was opened first.
+    fn is(&self, dir: &DirFd) -> io::Result<bool> {
+        Ok(dir.opened.is_same_file(&self.opened) || is_same_file(&dir.fd, &self.opened)?)
     }
 
     /// Opens a closed directory by `..`, in one step. Returns `None` if that leads to another
@@ -174,8 +221,7 @@ impl DirPlace {
     fn reopen_from_below(&self) -> Option<Arc<OpenDir>> {
         let below = self.below.lock().upgrade()?.held()?;
         let dir = DirFd::open(&*below, c"..", Follow::No).ok()?;
-        let is_it = is_same_file(&dir.fd, &self.opened).ok()?;
-        is_it.then(|| self.tree.cache.admit(&self.slot, dir))
+        self.is(&dir).ok()?.then(|| self.tree.cache.admit(&self.slot, dir))
     }
 
     /// Opens the directory if the cache closed it. The directory above is then opened from here.
@@ -184,7 +230,7 @@ impl DirPlace {
     /// Same as [`DirPlace::open`].
     pub(super) fn reach(self: &Arc<Self>) -> io::Result<()> {
         self.open_unmarked()?;
-        if let (Some(parent), PathLinks::Name(Follow::No)) = (&self.parent, self.links) {
+        if let (Some(parent), PathLinks::Name(_)) = (&self.parent, self.links) {
             *parent.below.lock() = Arc::downgrade(self);
         }
         Ok(())
@@ -298,9 +344,9 @@ impl Drop for DirPlace {
     }
 }
 
-fn open_at(above: &OpenDir, path: &CStr, links: PathLinks) -> io::Result<DirFd> {
+fn open_at(above: impl AsFd, path: &CStr, links: PathLinks) -> io::Result<DirFd> {
     match links {
-        PathLinks::Name(follow) => DirFd::open(above, path, follow),
+        PathLinks::Name(follow) | PathLinks::Anywhere(follow) => DirFd::open(above, path, follow),
         PathLinks::Beneath(follow) => DirFd::open_beneath(above, path, follow),
     }
 }

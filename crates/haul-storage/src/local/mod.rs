@@ -27,9 +27,10 @@ use haul_sys::{Follow, Stat};
 use sink::LocalSink;
 use source::LocalSource;
 use std::any::Any;
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -58,27 +59,30 @@ pub fn open(path: &Path, follow: Follow) -> io::Result<Arc<dyn Dir>> {
 
 /// Files and directories that the caller opened by descriptors, as files of this storage.
 ///
-/// In these directories, the file system alone decides what becomes of a new name, as for other
-/// programs: it may change the name or take it for another one.
+/// In these directories, the file system alone decides about a new name, as for other programs: it
+/// may change the name or take it for another one.
 #[derive(Clone, Debug)]
-pub struct OpenedFiles(Arc<LocalTree>);
+pub struct OpenedFiles {
+    tree: Arc<LocalTree>,
+}
 
 impl Default for OpenedFiles {
     fn default() -> OpenedFiles {
-        OpenedFiles(Arc::new(LocalTree::new(DirCache::of_process(), Spelling::AsGiven)))
+        let tree = LocalTree::new(DirCache::of_process(), Spelling::AsGiven);
+        OpenedFiles { tree: Arc::new(tree) }
     }
 }
 
 impl OpenedFiles {
     /// Returns a file that is open for reading. `opened` is its metadata from when it was opened.
     pub fn source(&self, file: File, opened: Stat) -> Arc<dyn SourceFile> {
-        let device = self.0.devices.of(opened.dev, &file);
+        let device = self.tree.devices.of(opened.dev, &file);
         Arc::new(LocalSource::new(file, opened, Some(device)))
     }
 
     /// Returns a file that is open for reading, to be read at offsets or as a stream.
     pub fn source_and_stream(&self, file: File, opened: Stat) -> (Arc<dyn SourceFile>, Stream) {
-        let (device, file) = (self.0.devices.of(opened.dev, &file), Arc::new(file));
+        let (device, file) = (self.tree.devices.of(opened.dev, &file), Arc::new(file));
         (Arc::new(LocalSource::shared(Arc::clone(&file), opened, device)), Stream::new(file))
     }
 
@@ -89,7 +93,7 @@ impl OpenedFiles {
 
     /// Returns a file on the device `device` that is open for writing, under its final name.
     pub fn sink(&self, file: File, device: u64, opened: OpenedSink) -> Arc<dyn SinkFile> {
-        let device = self.0.devices.of(device, &file);
+        let device = self.tree.devices.of(device, &file);
         Arc::new(LocalSink::new(file, device, opened))
     }
 
@@ -99,7 +103,28 @@ impl OpenedFiles {
     /// # Errors
     /// Returns the errors of statx(2).
     pub fn dir(&self, fd: OwnedFd, is_readable: bool) -> io::Result<Arc<dyn Dir>> {
-        Ok(Arc::new(LocalDir::of_descriptor(&self.0, fd, is_readable)?))
+        Ok(Arc::new(LocalDir::of_descriptor(&self.tree, fd, is_readable)?))
+    }
+
+    /// Opens the directory at a path that may lead anywhere, as the kernel resolves it. The
+    /// directory may be closed meanwhile and opened again by this path, which must then lead to the
+    /// same directory.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2).
+    pub fn dir_here(&self, path: &OsStr, follow: Follow) -> io::Result<Arc<dyn Dir>> {
+        Ok(Arc::new(LocalDir::here(&self.tree, path, follow)?))
+    }
+
+    /// Same as [`OpenedFiles::dir_here`], for a path that begins at a directory of this storage.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::InvalidInput`] for a directory of another storage, and otherwise
+    /// the errors of openat(2).
+    pub fn dir_at(&self, dir: &dyn Dir, path: &OsStr, follow: Follow) -> io::Result<Arc<dyn Dir>> {
+        let dir: &dyn Any = dir;
+        let dir: &LocalDir = dir.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
+        Ok(Arc::new(LocalDir::at_path(dir.place(), path, follow)?))
     }
 }
 
@@ -123,7 +148,7 @@ pub fn source_of(file: OwnedFd, opened: Stat) -> Arc<dyn SourceFile> {
 }
 
 /// An open descriptor of a directory. It stays open as long as this value exists.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct DirDescriptor(Arc<OpenDir>);
 
 impl AsFd for DirDescriptor {
@@ -153,8 +178,17 @@ pub fn descriptor_of(dir: &dyn Dir) -> io::Result<DirDescriptor> {
 pub fn remove_tree(dir: &dyn Dir, name: &Name) -> io::Result<()> {
     let dir = descriptor_of(dir)?;
     // The standard library follows no link, and the path starts at an open descriptor.
-    let path = Path::new("/proc/self/fd").join(dir.as_raw_fd().to_string()).join(name.as_os_str());
+    let path = Path::new("/proc/self/fd").join(dir.as_fd().as_raw_fd().to_string()).join(name.as_os_str());
     std::fs::remove_dir_all(path)
+}
+
+/// Returns the cause of an error of a directory of [`OpenedFiles`]: the error of the call that
+/// could not open the directory again, or `None` if another directory has its place now.
+pub fn cause_of_loss(error: io::Error) -> Option<io::Error> {
+    if error.kind() != io::ErrorKind::StaleNetworkFileHandle {
+        return Some(error);
+    }
+    error.into_inner().and_then(|inner| inner.downcast().ok()).map(|cause| *cause)
 }
 
 /// Returns a directory of the local file system that the caller has opened to read it.

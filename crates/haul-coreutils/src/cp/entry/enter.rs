@@ -1,22 +1,22 @@
 //! Opening of both ends of a directory.
 
-use crate::cp::descriptors::{Opened, SourceEnd, open_sink, open_source};
-use crate::cp::directory::{DirectoryFacts, NewDirectory};
+use crate::cp::directory::{Directory, DirectoryFacts, NewDirectory};
 use crate::cp::job::Job;
-use haul_engine::copy::CopyError;
-use haul_sys::dir::DirReader;
-use std::io;
-use std::os::fd::OwnedFd;
+use crate::location::Location;
+use haul_engine::copy::{CopyError, Refusal};
+use haul_storage::{Dir, Follow, Listing, Stat};
+use std::ffi::OsString;
+use std::sync::Arc;
 
-/// A directory and the reader of its source.
-pub(crate) type Reading = (Opened, DirReader<SourceEnd>);
+/// A directory and the list of its source.
+pub(crate) type Reading = (Arc<Directory>, Box<dyn Listing>);
 
 impl Job<'_> {
     /// Opens a directory at both ends. If that fails, or if the directory is not to be entered,
     /// settles it immediately.
     pub(crate) fn enter(&self, new: NewDirectory) -> Option<Reading> {
-        let parent = match self.descriptors.open(&new.parent) {
-            Ok(parent) => parent,
+        let _held = match new.parent.reach() {
+            Ok(held) => held,
             Err(error) => {
                 self.fail(&error);
                 self.tally().handled();
@@ -25,46 +25,78 @@ impl Job<'_> {
             }
         };
         if !new.is_entered {
-            return self.leave_unread(&parent, &new);
+            return self.leave_unread(&new);
         }
-        let mut facts = new.facts;
-        let ends = open_source(&parent, &new.source_name, &facts)
-            .and_then(|source| Ok((source, open_new_sink(&parent, &mut facts)?)));
-        match ends {
-            Ok(ends) => {
-                let directory = self.descriptors.enter(new.parent, ends, new.source_name, facts);
-                let reader = DirReader::new(directory.source_end());
-                Some((directory, reader))
-            }
+        match self.open_ends(&new) {
+            Ok(OpenEnds { source, listing, sink }) => Some((Directory::copied(new, source, sink), listing)),
             Err(error) => {
                 self.fail(&error);
                 if matches!(error, CopyError::Refused(_)) {
                     // An object at the sink that was refused is not changed by this job.
                     self.tally().handled();
-                    self.leave(&parent);
+                    self.leave(&new.parent);
                     return None;
                 }
-                self.leave_unread(&parent, &NewDirectory { facts, ..new })
+                self.leave_unread(&new)
             }
         }
     }
 
-    fn leave_unread(&self, parent: &Opened, new: &NewDirectory) -> Option<Reading> {
+    /// Opens both ends, and starts to list the source.
+    fn open_ends(&self, new: &NewDirectory) -> Result<OpenEnds, CopyError> {
+        let path = || new.parent.source_path_of(&new.source_name);
+        let found = Found { stat: &new.facts.source, follow: new.facts.follow, path: &path };
+        let source = self.open_found(&new.parent.source_at(&new.source_name), &found)?;
+        let unlisted = |source| CopyError::Cannot { action: "access", path: path(), source };
+        let listing = source.list().map_err(unlisted)?;
+        let sink = self.open_sink(&new.parent, &new.facts)?;
+        Ok(OpenEnds { source, listing, sink })
+    }
+
+    /// Opens the sink of a directory, if it is still the directory that was created or found.
+    ///
+    /// # Errors
+    /// Returns an error if the sink cannot be opened or was replaced. The caller must not write
+    /// there.
+    pub(crate) fn open_sink(
+        &self,
+        parent: &Directory,
+        facts: &DirectoryFacts,
+    ) -> Result<Arc<dyn Dir>, CopyError> {
+        let path = || parent.sink_path_of(&facts.sink_name);
+        let found = Found { stat: &facts.sink, follow: facts.follows_sink, path: &path };
+        self.open_found(&parent.sink_at(&facts.sink_name), &found)
+    }
+
+    fn open_found(&self, location: &Location<'_>, found: &Found<'_>) -> Result<Arc<dyn Dir>, CopyError> {
+        let failed = |source| CopyError::Cannot { action: "access", path: (found.path)(), source };
+        let dir = location.dir(found.follow, &self.opened).map_err(failed)?;
+        match dir.is_same(found.stat).map_err(failed)? {
+            true => Ok(dir),
+            false => Err(Refusal::Replaced((found.path)()).into()),
+        }
+    }
+
+    fn leave_unread(&self, new: &NewDirectory) -> Option<Reading> {
         self.tally().handled();
-        self.settle_unread(parent, &new.source_name, &new.facts);
-        self.leave(parent);
+        self.settle_unread(&new.parent, &new.source_name, &new.facts);
+        self.leave(&new.parent);
         None
     }
 }
 
-/// Like [`open_sink`], for the first time. Sets `set_by_name` if this user may create names in the
-/// sink but not read it.
-fn open_new_sink(above: &Opened, facts: &mut DirectoryFacts) -> Result<OwnedFd, CopyError> {
-    match open_sink(above, facts) {
-        Err(CopyError::Cannot { source, .. }) if source.kind() == io::ErrorKind::PermissionDenied => {
-            facts.set_by_name = true;
-            open_sink(above, facts)
-        }
-        opened => opened,
-    }
+/// Both ends of a directory.
+struct OpenEnds {
+    source: Arc<dyn Dir>,
+    /// List of the source.
+    listing: Box<dyn Listing>,
+    sink: Arc<dyn Dir>,
+}
+
+/// A directory as it was found.
+struct Found<'a> {
+    stat: &'a Stat,
+    follow: Follow,
+    /// Returns the path for messages.
+    path: &'a dyn Fn() -> OsString,
 }

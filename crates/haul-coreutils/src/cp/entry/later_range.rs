@@ -1,9 +1,10 @@
 //! A range of a file after the first: it uses the sink that the first range opened.
 
 use crate::cp::copied_file::CopiedFile;
-use crate::cp::descriptors::Opened;
+use crate::cp::directory::Directory;
 use crate::cp::job::Job;
 use crate::cp::ranges::Ranges;
+use crate::location::EntryName;
 use haul_engine::copy::{CopyError, CopySource, FileEnds, FileJob, Part, Refusal, Tally};
 use haul_storage::FileKind;
 use haul_sys::{open, stat};
@@ -17,7 +18,7 @@ pub(crate) struct LaterRange<'a> {
     pub(crate) ranges: &'a Arc<Ranges>,
     pub(crate) source_name: OsString,
     /// The operand that the range is.
-    pub(crate) parent: &'a Opened,
+    pub(crate) parent: &'a Arc<Directory>,
     pub(crate) part: Part,
     /// True for the last range of its file.
     pub(crate) is_last: bool,
@@ -36,7 +37,8 @@ pub(super) fn open<'j>(job: &'j Job<'j>, range: LaterRange<'_>) -> Result<Option
         CopySource::File(_) => (first.source.clone(), first.source_stat),
         // Data that was read from a stream cannot be read again.
         CopySource::Generated(..) | CopySource::Stream(_) => {
-            let fd = open::open_stream_at(parent.source(), &*source_name, first.follow).map_err(unopened)?;
+            let dir = parent.source.descriptor().map_err(unopened)?;
+            let fd = open::open_stream_at(dir, &*source_name, first.follow).map_err(unopened)?;
             let found = stat::stat_fd(&fd).map_err(unopened)?;
             if found.identity() != first.source_stat.identity() {
                 return Err(Refusal::Replaced(parent.source_path_of(&source_name)).into());
@@ -50,8 +52,8 @@ pub(super) fn open<'j>(job: &'j Job<'j>, range: LaterRange<'_>) -> Result<Option
     let ends = FileEnds { source, source_stat, sink: first.sink.clone(), sink_state: first.sink_state };
     let copied = CopiedFile {
         job,
-        parent: parent.clone(),
-        source_name,
+        parent: Arc::clone(parent),
+        source_name: EntryName::Path(source_name),
         sink_name: first.sink_name.clone(),
         differing: first.differing,
         before: first.before,

@@ -9,6 +9,7 @@ use crate::cp::links::{Earlier, FirstSink, KnownDirectory, Linked, NamedIn};
 use crate::cp::receipt_entries;
 use crate::cp::rules::{Dereference, Make};
 use crate::location::Location;
+use crate::paths::split;
 use haul_engine::copy::{CopyError, Refusal, quote};
 use haul_storage::{FileKind, Follow, Replace, Stat};
 use haul_sys::process;
@@ -97,7 +98,7 @@ impl<'j> Task<'_, 'j> {
     /// Returns true if the sink is in the working directory. Only there does a relative link have
     /// the meaning that it has on the command line.
     fn sink_is_in_working_directory(&self) -> bool {
-        let (place, _) = crate::cp::backup::split(self.sink_name().as_bytes());
+        let (place, _) = split(self.sink_name().as_bytes());
         let here = Location::here(OsStr::new(".")).stat(Follow::Yes);
         let there = self.sink_at().beside(OsStr::from_bytes(place)).stat(Follow::Yes);
         match (here, there) {
@@ -132,7 +133,7 @@ impl<'j> Task<'_, 'j> {
             let (path, target) = (self.sink_path(), earlier.path());
             CopyError::LinkFailed { kind: "hard", path, target, source }
         };
-        let linked = self.job.descriptors.open(place).and_then(|place| {
+        let linked = place.reach().and_then(|_held| {
             let earlier = place.sink_at(name);
             let is_linked = standing.is_some_and(|standing| self.is_linked(standing, &earlier));
             let replaced = is_linked || self.force_hard_link(&earlier, true).map_err(failed)?;
@@ -303,12 +304,11 @@ impl<'j> Task<'_, 'j> {
                 source: self.source,
                 follow: self.follows(),
                 sink: standing,
-                sink_name: self.sink_name().to_owned(),
+                sink_name: self.owned_sink_name(),
                 is_new: sink.is_new,
                 was_closed,
                 omitted: self.omitted_permissions(),
                 follows_sink: self.follows_sink(sink),
-                set_by_name: false,
             },
         })))
     }
@@ -367,7 +367,7 @@ impl<'j> Task<'_, 'j> {
 /// Returns a unique temporary name in the same directory.
 fn temp_name(name: &OsStr) -> OsString {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    let (place, _) = crate::cp::backup::split(name.as_bytes());
+    let (place, _) = split(name.as_bytes());
     let mut beside = OsStr::from_bytes(place).to_owned();
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     beside.push(format!("/.haul-{}-{count}", process_number()));

@@ -215,7 +215,7 @@ impl Task<'_, '_> {
             return Ok(());
         }
         let standing = self.sink_at();
-        let last = backup::last_component(&self.entry.source_name);
+        let last = crate::paths::last_component(&self.entry.source_name);
         if let Some(rule) = &self.rules.backup
             && last != "."
             && last != ".."

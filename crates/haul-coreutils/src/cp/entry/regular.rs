@@ -16,12 +16,14 @@ use crate::cp::tree_worker::Counted;
 use haul_engine::copy::{CopyError, CopySink, FileEnds, FileJob, Refusal, SinkState, Tally};
 use haul_storage::local::{OpenedSink, Stream};
 use haul_storage::{FileKind, Follow, Stat};
+use haul_sys::filesystem::FileSystem;
 use haul_sys::metadata::Place;
 use haul_sys::open as sys;
-use haul_sys::{filesystem, stat, wait};
+use haul_sys::{stat, wait};
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// Opens both ends of a file on the fast path: from a directory into one that this job created, so
@@ -42,7 +44,7 @@ pub(super) fn into_new_directory<'j>(job: &'j Job<'j>, entry: &Entry) -> Option<
         return None;
     }
     let begun = Instant::now();
-    let source = sys::open_entry_at(parent.source(), &*entry.source_name).ok()?;
+    let source = sys::open_entry_at(parent.source.descriptor().ok()?, &*entry.source_name).ok()?;
     let source_stat = stat::stat_fd(&source).ok()?;
     let may_have_others = source_stat.nlink > 1 || (rules.moves && job.memory.is_claimed(&source_stat));
     let is_plain = source_stat.kind == FileKind::Regular && !job.is_own_waybill(&source_stat);
@@ -51,10 +53,11 @@ pub(super) fn into_new_directory<'j>(job: &'j Job<'j>, entry: &Entry) -> Option<
     }
     let mode = NewMode::of(rules, job.user, &source_stat);
     let (source_path, sink_path) = (|| entry.source_path(), || entry.sink_path());
-    let place = (parent.sink(), &*entry.sink_name);
-    let labelling = Labelling::of_file(job, (&source_path, &sink_path), place, true);
+    let place = parent.sink_at(&entry.sink_name);
+    let labelling = Labelling::of_file(job, (&source_path, &sink_path), &place, true);
     let label = announced(labelling.as_ref(), &source).ok()?;
-    let sink = sys::create_new_at(parent.sink(), &*entry.sink_name, mode.first).ok()?;
+    let sink_dir = parent.sink.descriptor().ok()?;
+    let sink = sys::create_new_at(sink_dir, &*entry.sink_name, mode.first).ok()?;
     checked(labelling.as_ref(), &label, &sink).ok()?;
     if entry.counted == Counted::Later {
         Tally::add(&job.tally().files_found, 1);
@@ -74,7 +77,7 @@ pub(super) fn into_new_directory<'j>(job: &'j Job<'j>, entry: &Entry) -> Option<
     };
     let copied = CopiedFile {
         job,
-        parent: parent.clone(),
+        parent: Arc::clone(parent),
         source_name: entry.source_name.clone(),
         sink_name: entry.sink_name.clone(),
         differing: mode.differing,
@@ -127,8 +130,8 @@ pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Res
     let (source, source_stat) = open_source(task)?;
     let mode = NewMode::of(task.rules, task.job.user, &source_stat);
     let (source_path, sink_path) = (|| task.source_path(), || task.sink_path());
-    let place = (task.entry.parent.sink(), task.sink_name());
-    let labelling = Labelling::of_file(task.job, (&source_path, &sink_path), place, sink.is_new);
+    let place = task.sink_at();
+    let labelling = Labelling::of_file(task.job, (&source_path, &sink_path), &place, sink.is_new);
     let label = announced(labelling.as_ref(), &source)?;
     let source = task.job.source_end(source.into(), source_stat);
     let complete = complete(task, sink, &source, &source_stat)?;
@@ -178,9 +181,9 @@ pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Res
     let ends = FileEnds { source, source_stat, sink: sink_end, sink_state };
     let copied = CopiedFile {
         job: task.job,
-        parent: task.entry.parent.clone(),
+        parent: Arc::clone(&task.entry.parent),
         source_name: task.entry.source_name.clone(),
-        sink_name: task.sink_name().to_owned(),
+        sink_name: task.owned_sink_name(),
         differing: if is_new { mode.differing } else { existing.opened() },
         before: Some(standing).filter(|_| !is_new),
         backup: sink.backup.clone(),
@@ -276,15 +279,15 @@ fn begin_alone(
 }
 
 fn open_source(task: &Task<'_, '_>) -> Result<(OwnedFd, Stat), CopyError> {
-    let (dir, name) = (task.entry.parent.source(), &*task.entry.source_name);
+    let unopened = |source| CopyError::OpenSource { path: task.source_path(), source };
+    let dir = &task.entry.parent.source.descriptor().map_err(unopened)?;
+    let name = &*task.entry.source_name;
     let opened = match task.source.kind {
         FileKind::Regular => sys::open_source_at(dir, name, task.follows(), false).map(Some),
         FileKind::Fifo => wait::open_pipe_source_at(dir, name, task.follows(), || task.job.is_stopping()),
         _ => sys::open_stream_at(dir, name, task.follows()).map(Some),
     };
-    let fd = opened
-        .map_err(|source| CopyError::OpenSource { path: task.source_path(), source })?
-        .ok_or_else(|| stopped(task))?;
+    let fd = opened.map_err(unopened)?.ok_or_else(|| stopped(task))?;
     let found = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
         action: "fstat",
         path: task.source_path(),
@@ -329,7 +332,8 @@ impl ExistingSink {
 /// Opens the existing sink or creates it. An existing sink keeps its bytes for now, because another
 /// worker of this job may be writing it.
 fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedFd, ExistingSink), CopyError> {
-    let (dir, name) = (task.entry.parent.sink(), task.sink_name());
+    let dir = &task.entry.parent.sink.descriptor().map_err(task.cannot("create regular file"))?;
+    let name = task.sink_name();
     if !sink.is_new {
         let opened = if sink.before.is_some_and(|before| before.kind == FileKind::Fifo) {
             wait::open_pipe_sink_at(dir, name, Follow::Yes, || task.job.is_stopping())
@@ -380,7 +384,7 @@ fn is_own_read_only(task: &Task<'_, '_>, sink: &Sink, error: &io::Error) -> bool
 
 /// Opens a read-only sink of this user. It gets its mode when it is complete.
 fn open_read_only(task: &Task<'_, '_>, sink: &Sink) -> io::Result<(OwnedFd, ExistingSink)> {
-    let (dir, name) = (task.entry.parent.sink(), task.sink_name());
+    let (dir, name) = (task.entry.parent.sink.descriptor()?, task.sink_name());
     let mode = sink.before.map_or(0, |before| before.mode);
     task.sink_at().set_mode(mode | 0o200)?;
     Ok((sys::open_existing_at(dir, name, false, Follow::No)?, ExistingSink::ReadOnly))

@@ -2,10 +2,10 @@
 //! harmless.
 
 use super::task::Task;
-use crate::cp::backup::{last_component, split};
 use crate::cp::links::NamedIn;
 use crate::cp::rules::{Dereference, Make};
 use crate::location::Location;
+use crate::paths::{last_component, split};
 use haul_storage::{FileKind, Follow, Stat};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;

@@ -8,8 +8,9 @@ use haul_engine::copy::{CopyError, CopySource, Refusal, Verify, is_same_time};
 use haul_storage::SinkFile;
 use haul_storage::local::OpenedSink;
 use haul_storage::{FileKind, Follow, Stat};
+use haul_sys::filesystem::FileSystem;
 use haul_sys::open as sys;
-use haul_sys::{filesystem, stat};
+use haul_sys::stat;
 use std::io;
 use std::sync::Arc;
 
@@ -66,7 +67,8 @@ pub(super) fn complete(
     if log.may_lack(&before, source_stat) {
         return Ok(None);
     }
-    let fd = match sys::open_source_at(task.entry.parent.sink(), task.sink_name(), Follow::Yes, false) {
+    let dir = task.entry.parent.sink.descriptor().map_err(task.cannot("open"))?;
+    let fd = match sys::open_source_at(dir, task.sink_name(), Follow::Yes, false) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         opened => opened.map_err(task.cannot("open"))?,
     };

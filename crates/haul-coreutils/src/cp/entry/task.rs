@@ -5,7 +5,7 @@ use crate::cp::job::Job;
 use crate::cp::links::LinkedName;
 use crate::cp::rules::{CopyRules, Dereference, Make};
 use crate::cp::tree_entry::Entry;
-use crate::location::Location;
+use crate::location::{EntryName, Location};
 use haul_engine::copy::{CopyError, FileJob, Tally, quote};
 use haul_model::ByteOffset;
 use haul_storage::{FileKind, Follow, Stat};
@@ -103,7 +103,15 @@ impl Task<'_, '_> {
         (Arc::clone(&self.entry.parent), self.sink_name().to_owned())
     }
 
-    /// Returns the name relative to the parent's sink end. An empty name means that directory
+    /// Returns a copy of [`Task::sink_name`].
+    pub(super) fn owned_sink_name(&self) -> EntryName {
+        match self.sink_name() {
+            name if name == OsStr::new(".") => EntryName::Path(name.to_owned()),
+            _ => self.entry.sink_name.clone(),
+        }
+    }
+
+    /// Returns the name relative to the parent's sink. An empty name means that directory
     /// itself.
     pub(super) fn sink_name(&self) -> &OsStr {
         let name = &*self.entry.sink_name;
@@ -112,7 +120,10 @@ impl Task<'_, '_> {
 
     /// Returns the location of the sink.
     pub(super) fn sink_at(&self) -> Location<'_> {
-        self.entry.parent.sink_at(self.sink_name())
+        match self.sink_name() {
+            name if name == OsStr::new(".") => self.entry.parent.sink_at(name),
+            _ => self.entry.parent.sink_at(&self.entry.sink_name),
+        }
     }
 
     pub(super) fn cannot(&self, action: &'static str) -> impl FnOnce(std::io::Error) -> CopyError {

@@ -237,7 +237,6 @@ impl Drop for FirstSink<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cp::descriptors::Opened;
     use crate::location::Location;
     use haul_storage::Follow;
 
@@ -246,7 +245,7 @@ mod tests {
     }
 
     fn sink() -> LinkedName {
-        (Arc::clone(&Opened::target(None)), OsString::from("sink"))
+        (Directory::target(None), OsString::from("sink"))
     }
 
     fn first<'m>(link_table: &'m LinkTable, file: &Stat, once: bool) -> FirstSink<'m> {
@@ -289,7 +288,7 @@ mod tests {
     #[test]
     fn links_to_an_incomplete_sink_are_recorded_until_complete() {
         let (link_table, file) = (LinkTable::default(), a_file(3));
-        let place = Arc::clone(&Opened::target(None));
+        let place = Directory::target(None);
         first(&link_table, &file, true).made(sink(), false);
         let linked = |name: &str| earlier(&link_table, &file, true).linked(&place, OsStr::new(name));
         assert_eq!(linked("one"), Linked::UnderWay);

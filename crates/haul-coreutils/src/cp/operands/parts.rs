@@ -2,8 +2,7 @@
 //! one is settled.
 
 use super::offer;
-use crate::cp::descriptors::Opened;
-use crate::cp::directory::OperandSettle;
+use crate::cp::directory::{Directory, OperandSettle};
 use crate::cp::entry::{self, LaterRange};
 use crate::cp::job::Job;
 use crate::cp::operand_walk::{LaterParts, OperandWalk};
@@ -35,7 +34,7 @@ pub(super) fn take<'j>(job: &'j Job<'j>, worker: &mut TreeWorker<'_, 'j>, mut pa
     let settle = OperandSettle { names, parents: Vec::new(), next: Mutex::new(next) };
     target.expect(1);
     job.tally().expect(1);
-    let parent = Opened::operand(&target, settle);
+    let parent = Directory::operand(&target, settle);
     let range = LaterRange { ranges: &ranges, source_name: source, parent: &parent, part, is_last };
     entry::copy_range(job, worker, range);
 }
