@@ -137,7 +137,7 @@ impl Queue<Compare> {
 #[derive(Debug, Default)]
 pub(super) struct Settling {
     state: Mutex<SettlingState>,
-    /// Notified when a task was added, when a worker has finished, or when the queues end.
+    /// Notified when a task was added, or when the queues end.
     added: Condvar,
     /// Notified when tasks were taken.
     taken: Condvar,
