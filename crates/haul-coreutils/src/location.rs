@@ -7,7 +7,10 @@
 
 use crate::paths::split;
 use haul_storage::local::{DirDescriptor, OpenedFiles, descriptor_of};
-use haul_storage::{Dir, FileKind, Follow, Listing, Missing, Name, Node, Remove, Replace, Stat};
+use haul_storage::{
+    Create, Dir, FileKind, Follow, Inode, Listing, Missing, Name, Node, Remove, Replace, SinkFile,
+    SourceFile, Stat,
+};
 use haul_sys::dir::open_dir_at;
 use haul_sys::filesystem::FileSystem;
 use haul_sys::metadata::{Place, set_mode_at};
@@ -17,7 +20,7 @@ use std::borrow::Cow;
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
 use std::ops::Deref;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::sync::Arc;
 
@@ -73,28 +76,21 @@ impl Base {
         }
     }
 
-    /// Returns the descriptor.
+    /// Returns the directory, for its metadata.
     ///
     /// # Errors
-    /// Returns the errors of opening the directory again.
-    pub(crate) fn descriptor(&self) -> io::Result<BaseDescriptor> {
-        BaseDescriptor::of(self.dir())
+    /// Returns the errors of [`OpenedFiles::named_at`].
+    pub(crate) fn inode(&self, storage: &OpenedFiles) -> io::Result<Arc<dyn Inode>> {
+        match self {
+            Base::WorkingDirectory => storage.named_at(None, OsStr::new(".")),
+            Base::Dir(dir) => Ok(Arc::clone(dir) as Arc<dyn Inode>),
+        }
     }
 }
 
 impl BaseDescriptor {
     fn of(base: Option<&dyn Dir>) -> io::Result<BaseDescriptor> {
         base.map_or(Ok(BaseDescriptor::WorkingDirectory), |dir| descriptor_of(dir).map(BaseDescriptor::Dir))
-    }
-
-    /// Returns the descriptor of a directory, which is opened again if it was closed. The directory
-    /// above is then opened from there.
-    ///
-    /// # Errors
-    /// Same as [`Dir::reach`].
-    pub(crate) fn hold(base: Option<&dyn Dir>) -> io::Result<BaseDescriptor> {
-        base.map_or(Ok(()), Dir::reach)?;
-        BaseDescriptor::of(base)
     }
 }
 
@@ -333,17 +329,51 @@ impl<'a> Location<'a> {
     /// # Errors
     /// Returns the errors of fchmodat2(2).
     pub(crate) fn set_mode(&self, mode: u32) -> io::Result<()> {
-        set_mode_at(self.base()?, self.name(), mode)
+        match self.entry() {
+            Some((dir, name)) => dir.named(name)?.set_mode(mode),
+            None => set_mode_at(self.base()?, self.name(), mode),
+        }
     }
 
-    /// Opens a file for reading. Never waits for the other end of a pipe.
+    /// Opens a regular file for reading. Never waits for the other end of a pipe.
     ///
     /// # Errors
-    /// Returns the errors of openat(2).
-    pub(crate) fn open_source(&self, follow: Follow) -> io::Result<(OwnedFd, Stat)> {
-        let file = open::open_source_at(self.base()?, self.name(), follow, false)?;
-        let found = stat::stat_fd(&file)?;
-        Ok((file, found))
+    /// Same as [`Dir::source`].
+    pub(crate) fn source(&self, follow: Follow, storage: &OpenedFiles) -> io::Result<Arc<dyn SourceFile>> {
+        match self.entry() {
+            Some((dir, name)) => dir.source(name, follow),
+            None => storage.source_at(self.base, self.name(), follow),
+        }
+    }
+
+    /// Opens or creates a regular file for writing, under its final name.
+    ///
+    /// # Errors
+    /// Same as [`Dir::sink`].
+    pub(crate) fn sink(&self, create: Create, storage: &OpenedFiles) -> io::Result<Arc<dyn SinkFile>> {
+        match self.entry() {
+            Some((dir, name)) => dir.sink(name, create),
+            None => storage.sink_at(self.base, self.name(), create),
+        }
+    }
+
+    /// Returns the entry, whose metadata is read and set by its name. A link is not followed.
+    ///
+    /// # Errors
+    /// Same as [`Dir::named`].
+    pub(crate) fn named(&self, storage: &OpenedFiles) -> io::Result<Arc<dyn Inode>> {
+        match self.entry() {
+            Some((dir, name)) => dir.named(name),
+            None => storage.named_at(self.base, self.name()),
+        }
+    }
+
+    /// Holds the device of the directory for its syncs.
+    ///
+    /// # Errors
+    /// Same as [`Dir::hold_device`].
+    pub(crate) fn hold_device(&self, storage: &OpenedFiles) -> io::Result<Arc<dyn Inode>> {
+        self.base.map_or_else(|| storage.hold_device_here(), Dir::hold_device)
     }
 
     /// Starts to list the entries of the directory that contains the last component.
@@ -372,8 +402,7 @@ impl<'a> Location<'a> {
         }
     }
 
-    /// Calls `act` with the entry, for metadata that the storage traits cannot copy. A symbolic
-    /// link is not followed.
+    /// Calls `act` with the entry, for its security context. A symbolic link is not followed.
     ///
     /// # Errors
     /// Returns the errors of opening the directory again, and those of `act`.

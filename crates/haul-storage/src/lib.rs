@@ -5,6 +5,7 @@
 //! the certificates of all jobs: the new contents get a temporary name, and one rename replaces the
 //! file.
 
+pub mod attributes;
 mod device;
 pub mod durable_file;
 mod failure;
@@ -27,7 +28,7 @@ pub use haul_sys::{FileKind, Follow, Stat, Timespec};
 pub use metadata::{Metadata, Part, Unset};
 pub use name::{NAME_BYTES_MAX, Name, Tag};
 pub use storage::{
-    Create, Dir, DropRetries, Entry, Inode, Listing, Missing, Node, Offload, Offloaded, ReadBack, Remove,
-    Replace, SinkFile, SourceFile, Storage, SyncWhat,
+    Create, Dir, DropRetries, Entry, Inode, Listing, Missing, Node, Offload, Offloaded, Reached, ReadBack,
+    Remove, Replace, SinkFile, SourceFile, Storage, SyncWhat,
 };
 pub use version::{Change, Version};

@@ -174,17 +174,17 @@ pub trait Dir: Inode {
         self.stat()
     }
 
-    /// Opens the directory again if the storage has closed it, for a caller that has several calls
-    /// to make: the first of them can then not fail for that reason. Succeeds in a storage that
-    /// closes no directories.
+    /// Opens the directory again if the storage has closed it. It stays open as long as the result
+    /// exists, for a caller that has several calls to make: no call can then fail for that reason.
+    /// Succeeds in a storage that closes no directories.
     ///
     /// # Errors
     /// Returns an error without `errno` of the kind [`io::ErrorKind::NotFound`] if another
     /// directory has its place now, and otherwise the errors of [`Dir::dir`]. Directories of
     /// [`OpenedFiles`](crate::local::OpenedFiles) have errors of their own
     /// ([`cause_of_loss`](crate::local::cause_of_loss)), which all methods return.
-    fn reach(&self) -> io::Result<()> {
-        Ok(())
+    fn reach(&self) -> io::Result<Reached> {
+        Ok(Reached::default())
     }
 
     /// Returns true if this is the directory that `then` describes, by device, inode number and
@@ -225,6 +225,23 @@ pub trait Dir: Inode {
     /// # Errors
     /// Returns [`io::ErrorKind::NotFound`] if there is no such entry.
     fn hold(&self, name: &Name) -> io::Result<Arc<dyn Inode>>;
+
+    /// Returns an entry of any kind to read and set its metadata. A local file system reaches it by
+    /// its name at each call, which saves the calls that hold it: after a replacement, the calls
+    /// reach the new entry. Follows no link.
+    ///
+    /// # Errors
+    /// Same as [`Dir::hold`], from this call or from the later ones.
+    fn named(&self, name: &Name) -> io::Result<Arc<dyn Inode>> {
+        self.hold(name)
+    }
+
+    /// Holds the device for [`Inode::sync_device`], which then reports each write-back that failed
+    /// since this call.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::PermissionDenied`] if this user may not read the directory.
+    fn hold_device(&self) -> io::Result<Arc<dyn Inode>>;
 
     /// Returns the names of the extended attributes of an entry, as [`Inode::attributes`] does. A
     /// symbolic link is not followed.
@@ -418,6 +435,19 @@ pub(crate) fn check_made(held: &dyn Inode, node: &Node<'_>) -> io::Result<Option
 /// Returns one component of a path.
 fn name_of(part: &[u8]) -> io::Result<Name> {
     Name::new(part).ok_or_else(|| io::ErrorKind::InvalidFilename.into())
+}
+
+/// A directory that stays open as long as this value exists ([`Dir::reach`]).
+#[derive(Debug, Default)]
+pub struct Reached {
+    _open: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+impl Reached {
+    /// Keeps `open`, which keeps the directory open.
+    pub(crate) fn by(open: Arc<dyn Any + Send + Sync>) -> Reached {
+        Reached { _open: Some(open) }
+    }
 }
 
 /// A list of the entries of a directory that is read in batches, so that millions of names never
@@ -616,6 +646,14 @@ impl dyn SourceFile {
 /// sync is remembered: from then on every sync, check and commit of this open file fails with the
 /// same `errno`.
 pub trait SinkFile: Inode {
+    /// Returns the metadata from when an existing file was opened, or that of now.
+    ///
+    /// # Errors
+    /// Same as [`Inode::stat`].
+    fn opened(&self) -> io::Result<Stat> {
+        self.stat()
+    }
+
     /// Returns true if this open file created its inode.
     fn is_new(&self) -> bool;
 
@@ -794,6 +832,12 @@ pub enum Create {
         missing: Missing,
         /// [`Follow::Yes`] opens what a link leads to, and creates it if `missing` says so; and the
         /// entry can have another spelling. So do programs that write to the path of a user.
+        follow: Follow,
+    },
+    /// Opens the file under its final name for reading only: its contents are complete, and only
+    /// its metadata is set. Fails like [`Create::InPlace`].
+    Complete {
+        /// As in [`Create::InPlace`].
         follow: Follow,
     },
     /// Creates a file under a temporary name, with mode `0o600`. The name itself is not checked

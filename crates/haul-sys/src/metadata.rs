@@ -1,16 +1,12 @@
-//! Owner, mode, times, extended attributes and access control lists.
+//! Owner, mode, times and extended attributes.
 //!
 //! Calls ending in `_fd` act on an open file, also one opened with `O_PATH`, such as a symbolic
 //! link or a device. Calls ending in `_at` act on a name, which another process can replace
 //! meanwhile. No call follows a symbolic link in the last component.
 
-mod acl;
 mod xattr;
 
-pub use acl::{ACL_ACCESS, ACL_DEFAULT, AclError, copy_acl, drop_acl};
-pub use xattr::{
-    Place, XattrFailure, XattrSide, copy_xattrs, get_xattr, list_xattrs, remove_xattr, set_xattr,
-};
+pub use xattr::{ACL_ACCESS, ACL_DEFAULT, Place, get_xattr, list_xattrs, remove_xattr, set_xattr};
 
 use crate::open::{hold_at, proc_path};
 use crate::stat::{Stat, Timespec};

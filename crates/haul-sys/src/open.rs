@@ -175,7 +175,7 @@ pub fn create_through_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Resul
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, permissions(mode)))?)
 }
 
-/// Opens an existing file for writing, and truncates it first if `truncate` is set.
+/// Opens an existing file for writing. It keeps its bytes.
 ///
 /// The file is opened only for writing. Therefore a file whose mode forbids reading can still be
 /// overwritten, and the open of a named pipe blocks until it has a reader.
@@ -183,16 +183,8 @@ pub fn create_through_at(dir: impl AsFd, name: impl Arg, mode: u32) -> io::Resul
 /// # Errors
 ///
 /// Returns the errors of openat(2).
-pub fn open_existing_at(
-    dir: impl AsFd,
-    name: impl Arg,
-    truncate: bool,
-    follow: Follow,
-) -> io::Result<OwnedFd> {
-    let mut flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | no_follow(follow);
-    if truncate {
-        flags |= OFlags::TRUNC;
-    }
+pub fn open_existing_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Result<OwnedFd> {
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY | no_follow(follow);
     let name = name.into_c_str()?;
     Ok(retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()))?)
 }
@@ -223,9 +215,14 @@ pub fn open_regular_for_update_at(
     name: impl Arg,
     follow: Follow,
 ) -> io::Result<Option<ForUpdate>> {
-    let flags = OFlags::CLOEXEC | OFlags::NOCTTY | OFlags::NONBLOCK | no_follow(follow);
+    let flags = OFlags::CLOEXEC | OFlags::NOCTTY | no_follow(follow);
     let name = name.into_c_str()?;
-    let open = |access| retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags | access, Mode::empty()));
+    let open_by = |flags| retry_on_intr(|| rustix::fs::openat(&dir, &*name, flags, Mode::empty()));
+    let open = |access| match open_by(flags | access | OFlags::NONBLOCK) {
+        // Another process holds a lease on the file. Only a blocking open breaks the lease.
+        Err(Errno::AGAIN) => open_by(flags | access),
+        opened => opened,
+    };
     let (opened, is_readable) = match open(OFlags::RDWR) {
         Err(Errno::ACCESS) => (open(OFlags::WRONLY), false),
         opened => (opened, true),

@@ -376,8 +376,15 @@ impl ParsedOptions {
         let resume = self.resume.resolve(&mut operands, first, &mut moving)?;
         let asked = WaybillArgs { path: self.waybill, digests: self.waybill_digests, leaf: self.leaf };
         let waybill = WaybillRequest::resolve(asked, &self.rules, &operands, &moving)?;
-        let settings =
-            CopySettings { operands, place: None, rules: self.rules, moving, log: None, print: self.print };
+        let settings = CopySettings {
+            operands,
+            source: None,
+            place: None,
+            rules: self.rules,
+            moving,
+            log: None,
+            print: self.print,
+        };
         Ok(Resolved { settings, progress: self.progress, json: self.json, waybill, resume })
     }
 

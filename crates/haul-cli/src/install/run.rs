@@ -266,7 +266,8 @@ impl Job<'_> {
         };
         let operands = Operands::Onto { source: source.to_owned(), sink: sink.name.to_owned() };
         let place = sink.place.cloned();
-        let settings = CopySettings { operands, place, rules, moving, log: None, print: Print::default() };
+        let settings =
+            CopySettings { operands, source: None, place, rules, moving, log: None, print: Print::default() };
         let outcome = cp::copy(&settings, self.console, self.tally, self.interrupt.flag());
         self.failures.set(self.failures.get() + outcome.failures);
         outcome.new_file.filter(|_| outcome.failures == 0 && !outcome.interrupted)

@@ -1,11 +1,12 @@
 //! Storage that corrupts data: `--verify` detects what an ordinary copy cannot.
 
 use super::fixture::{
-    FaultFixture, HAUL, Running, assert_same_tree, assert_unfinished, haul, others_are_whole,
+    FaultFixture, Running, assert_same_tree, assert_unfinished, copy_haul, haul, others_are_whole,
     tree_with_victim,
 };
 use haul_lab::needs::{Need, met_or_skip};
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
@@ -46,24 +47,36 @@ fn damage_is_found(rule: &str, range: &str) {
     }
 }
 
-/// As in many chroot environments. The descriptor of a new file can read it, that of an existing
-/// one cannot.
+/// As in many chroot environments. A file is read back by its descriptor, unless its mode forbids
+/// this user to read it.
 #[test]
 fn a_verification_that_needs_proc_says_so() {
-    if !met_or_skip(&[Need::Mount, Need::Program("unshare")]) {
+    if !met_or_skip(&[Need::Mount, Need::Root, Need::Program("unshare"), Need::Program("setpriv")]) {
         return;
     }
     let home = tempfile::tempdir().unwrap();
+    let mode = |path: &Path, mode| fs::set_permissions(path, PermissionsExt::from_mode(mode)).unwrap();
+    mode(home.path(), 0o777);
+    let program = home.path().join("haul");
+    copy_haul(&program);
     fs::write(home.path().join("source"), "bytes").unwrap();
     for verify in ["--verify", "--verify=reread"] {
         let copy = |sink: &str| {
-            let script = format!("mount -t tmpfs tmpfs /proc && exec {HAUL} cp {verify} source {sink}");
+            let user = "setpriv --reuid=65534 --regid=65534 --clear-groups";
+            let script =
+                format!("mount -t tmpfs tmpfs /proc && exec {user} ./haul cp {verify} source {sink}");
             let mut command = Command::new("unshare");
             command.args(["--mount", "sh", "-c", &script]).current_dir(home.path());
             Running::new(&mut command).end()
         };
-        fs::write(home.path().join("existing"), "old").unwrap();
-        copy("existing").failed_with(&["cannot read back 'existing': /proc is not mounted"]);
+        for (name, mode_bits) in [("readable", 0o600), ("unreadable", 0o200)] {
+            let path = home.path().join(name);
+            fs::write(&path, "old").unwrap();
+            mode(&path, mode_bits);
+            chown(&path, Some(65534), Some(65534)).unwrap();
+        }
+        assert_eq!(copy("readable").code, Some(0));
+        copy("unreadable").failed_with(&["cannot read back 'unreadable': /proc is not mounted"]);
         assert_eq!(copy(&format!("new{verify}")).code, Some(0));
     }
 }

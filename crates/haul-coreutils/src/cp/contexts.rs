@@ -234,7 +234,7 @@ pub(crate) fn labelled_above<T>(
         kind: FileKind::Directory,
         is_new,
     };
-    labelling.make(&Location::here(&reached(source, Follow::Yes)), make)
+    labelling.make(&target.source_at(&*reached(source, Follow::Yes)), make)
 }
 
 /// Clears the context for the next files of this thread, which are not copies.

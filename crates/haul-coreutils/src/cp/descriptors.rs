@@ -1,23 +1,24 @@
-//! Descriptors of open files, for metadata that the storage traits cannot copy.
+//! Descriptors of open files, for what the storage traits do not have: security contexts, and a new
+//! file that its caller finishes.
 
 use haul_engine::copy::{CopySink, CopySource};
-use haul_storage::local::{sink_descriptor, source_descriptor};
-use std::os::fd::{AsFd, BorrowedFd};
+use haul_storage::local;
+use std::os::fd::BorrowedFd;
 
 /// Returns the descriptor of an open source.
-pub(crate) fn source_fd(source: &CopySource) -> BorrowedFd<'_> {
+pub(crate) fn source_descriptor(source: &CopySource) -> BorrowedFd<'_> {
     match source {
-        CopySource::File(file) => source_descriptor(&**file),
-        CopySource::Generated(_, stream) | CopySource::Stream(stream) => Some(stream.as_fd()),
+        CopySource::File(file) | CopySource::Generated(file, _) => local::source_descriptor(&**file),
+        CopySource::Stream(stream) => local::source_descriptor(stream.file()),
     }
-    .unwrap_or_else(|| unreachable!("cp opens files of the local file system"))
+    .unwrap_or_else(|| unreachable!("the caller uses only files of the local file system"))
 }
 
 /// Returns the descriptor of an open sink.
-pub(crate) fn sink_fd(sink: &CopySink) -> BorrowedFd<'_> {
+pub(crate) fn sink_descriptor(sink: &CopySink) -> BorrowedFd<'_> {
     match sink {
-        CopySink::File(file) => sink_descriptor(&**file),
-        CopySink::Stream(stream) => Some(stream.as_fd()),
+        CopySink::File(file) => local::sink_descriptor(&**file),
+        CopySink::Stream(stream) => local::source_descriptor(stream.file()),
     }
-    .unwrap_or_else(|| unreachable!("cp opens files of the local file system"))
+    .unwrap_or_else(|| unreachable!("the caller uses only files of the local file system"))
 }

@@ -2,10 +2,10 @@
 
 use super::operand_walk::OperandWalk;
 use super::place::Place;
-use crate::location::{Base, BaseDescriptor, EntryName, Location, LocationName};
+use crate::location::{Base, EntryName, Location, LocationName};
 use haul_engine::copy::{CopyError, Refusal};
 use haul_storage::local::cause_of_loss;
-use haul_storage::{Dir, Follow, Stat};
+use haul_storage::{Dir, Follow, Reached, Stat};
 use parking_lot::Mutex;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -87,8 +87,8 @@ pub(crate) struct DirectoryFacts {
 /// Both ends of a directory, which stay open as long as this value exists.
 #[derive(Debug)]
 pub(crate) struct HeldEnds {
-    _source: BaseDescriptor,
-    _sink: BaseDescriptor,
+    _source: Option<Reached>,
+    _sink: Option<Reached>,
 }
 
 /// A directory that exists at the sink and is not opened yet.
@@ -136,9 +136,6 @@ pub(crate) struct Directory {
     lead: OsString,
     /// True if the sink did not exist before this job, so that no name in it can collide.
     pub(crate) sink_is_new: bool,
-    /// Device number of the sink's file system, if names in the sink are known to be on that file
-    /// system.
-    pub(crate) sink_dev: Option<u64>,
     /// Work to do when everything beneath has finished.
     pub(crate) settle: DirectorySettle,
     /// Parent directory, which waits for this directory.
@@ -147,17 +144,19 @@ pub(crate) struct Directory {
 }
 
 impl Directory {
-    /// Returns the directory that contains all operands. Sources are relative to the working
-    /// directory. Sinks are relative to the target directory, or to the working directory if there
-    /// is no target. This directory is never settled.
-    pub(crate) fn target(place: Option<&Place>) -> Arc<Directory> {
+    /// Returns the directory that contains all operands. Sources and sinks are relative to these
+    /// directories; without one, to the working directory. This directory is never settled.
+    pub(crate) fn target(source: Option<&Place>, place: Option<&Place>) -> Arc<Directory> {
+        let base = |place: Option<&Place>| match place {
+            Some(place) => Base::Dir(Arc::clone(place.dir())),
+            None => Base::WorkingDirectory,
+        };
         Arc::new(Directory {
-            source: Base::WorkingDirectory,
-            sink: place.map_or(Base::WorkingDirectory, |place| Base::Dir(Arc::clone(place.dir()))),
+            source: base(source),
+            sink: base(place),
             source_name: EntryName::Path(OsString::new()),
             lead: place.map(|place| place.lead().to_owned()).unwrap_or_default(),
             sink_is_new: false,
-            sink_dev: None,
             settle: DirectorySettle::Nothing,
             parent: None,
             pending: AtomicUsize::new(1),
@@ -173,7 +172,6 @@ impl Directory {
             source_name: EntryName::Path(OsString::new()),
             lead: OsString::new(),
             sink_is_new: false,
-            sink_dev: None,
             settle: DirectorySettle::Operand(settle),
             parent: Some(Arc::clone(target)),
             pending: AtomicUsize::new(1),
@@ -189,7 +187,6 @@ impl Directory {
             source_name: new.source_name,
             lead: OsString::new(),
             sink_is_new: new.facts.is_new,
-            sink_dev: Some(new.facts.sink.dev),
             settle: DirectorySettle::Copied(Box::new(new.facts)),
             parent: Some(new.parent),
             pending: AtomicUsize::new(1),
@@ -223,7 +220,7 @@ impl Directory {
 
     /// Same as [`Directory::reach`], but an error names this directory.
     pub(super) fn reach_ends(&self) -> Result<HeldEnds, CopyError> {
-        let hold = |end: &Base| BaseDescriptor::hold(end.dir());
+        let hold = |end: &Base| end.dir().map(Dir::reach).transpose();
         let source = hold(&self.source).map_err(|error| lost(error, self.source_path()))?;
         let sink = hold(&self.sink).map_err(|error| lost(error, self.sink_path()))?;
         Ok(HeldEnds { _source: source, _sink: sink })
@@ -380,7 +377,7 @@ mod tests {
         }
         let storage = OpenedFiles::default();
         let ends = ["source", "sink"].map(|end| open(&storage, &home.path().join(end)));
-        let mut tree = vec![within(&Directory::target(None), "tree", ends)];
+        let mut tree = vec![within(&Directory::target(None, None), "tree", ends)];
         for (level, name) in ["d0", "d1", "d2", "d3"].into_iter().enumerate() {
             let (above, entry) = (&tree[level], Name::new(name).unwrap());
             let ends =

@@ -1,6 +1,6 @@
 //! State of one copy job, as the rules of cp see it.
 
-use super::descriptors::sink_fd;
+use super::descriptors::sink_descriptor;
 use super::directory::Identity;
 use super::links::Memory;
 use super::operand_walk::OperandWalk;
@@ -12,13 +12,11 @@ use haul_engine::copy::{
 };
 use haul_storage::local::{OpenedFiles, Stream};
 use haul_storage::{Dir, FileKind, Follow, Inode, Stat};
-use haul_sys::dir::open_dir_at;
-use haul_sys::process;
-use haul_sys::stat::stat_fd;
+use haul_sys::open::open_stream_at;
+use haul_sys::{process, stat, wait};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -211,42 +209,55 @@ impl<'a> Job<'a> {
         self.fail(error);
     }
 
-    /// Returns the source of a file for the data path.
-    pub(crate) fn source_end(&self, file: File, opened: Stat) -> CopySource {
-        match opened.kind {
-            FileKind::Regular if opened.size > 0 => CopySource::File(self.opened.source(file, opened)),
-            FileKind::Regular => {
-                let (file, stream) = self.opened.source_and_stream(file, opened);
-                CopySource::Generated(file, stream)
-            }
-            _ => CopySource::Stream(Stream::new(file.into())),
+    /// Opens a source of this kind. Returns `None` if the job stopped while a pipe had no writer.
+    ///
+    /// # Errors
+    /// Returns the errors of openat(2), and [`io::ErrorKind::InvalidInput`] if a file of another
+    /// kind replaced a regular one.
+    pub(crate) fn open_source(
+        &self,
+        place: &Location<'_>,
+        kind: FileKind,
+        follow: Follow,
+    ) -> io::Result<Option<(CopySource, Stat)>> {
+        if kind == FileKind::Regular {
+            let file = place.source(follow, &self.opened)?;
+            let opened = *file.opened();
+            return Ok(Some((CopySource::of(file), opened)));
         }
+        let (dir, name) = (place.base()?, place.name());
+        let opened = match kind {
+            FileKind::Fifo => wait::open_pipe_source_at(dir, name, follow, || self.is_stopping())?,
+            _ => Some(open_stream_at(dir, name, follow)?),
+        };
+        let with_stat = |file: OwnedFd| {
+            let opened = stat::stat_fd(&file)?;
+            Ok((CopySource::Stream(Stream::new(file.into())), opened))
+        };
+        opened.map(with_stat).transpose()
     }
 
     /// Opens the device `device` of a sink for its syncs: by its directory, or by the sink itself
-    /// if that is on another device, or if this user may not read the directory. The directory is
-    /// opened again, because syncfs(2) rejects a descriptor that only resolves names.
+    /// if that is on another device, or if this user may not read the directory.
     ///
     /// # Errors
     /// Returns the errors of openat(2).
     pub(crate) fn open_device(&self, sink: &Location<'_>, device: u64) -> io::Result<Arc<dyn Inode>> {
-        let dir = sink.base().and_then(|base| open_dir_at(base, c".", Follow::No));
-        if let Ok(dir) = dir
-            && let found = stat_fd(&dir)?
-            && found.dev == device
+        if let Ok(held) = sink.hold_device(&self.opened)
+            && held.device().id == device
         {
-            return Ok(self.opened.held(dir.into(), found));
+            return Ok(held);
         }
-        let (file, found) = sink.open_source(Follow::Yes)?;
-        match found.dev == device {
-            true => Ok(self.opened.held(file.into(), found)),
+        let file = sink.source(Follow::Yes, &self.opened)?;
+        match file.opened().dev == device {
+            true => Ok(file),
             false => Err(io::Error::other("another file has this name now")),
         }
     }
 
     /// Keeps a new file open for the caller, who sets its owner and its mode.
     pub(crate) fn hold_new_file(&self, file: &FileJob<'_>) {
-        match sink_fd(&file.sink).try_clone_to_owned() {
+        match sink_descriptor(&file.sink).try_clone_to_owned() {
             Ok(sink) => {
                 *self.new_file.lock() = Some(sink);
             }

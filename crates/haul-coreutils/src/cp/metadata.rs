@@ -5,21 +5,23 @@
 //! after everything else.
 
 use super::copied_file::CopiedFile;
-use super::descriptors::{sink_fd, source_fd};
 use super::directory::{Directory, DirectoryFacts};
 use super::job::Job;
 use super::rules::{CopyRules, Make};
 use super::tree_entry::Entry;
-use crate::location::{Base, EntryName};
+use crate::location::EntryName;
 use haul_engine::copy::{CopyError, CopySink, FileJob, Tally, unfinished};
 use haul_engine::is_attribute_copied;
-use haul_storage::{FileKind, Follow, Stat, Timespec};
-use haul_sys::filesystem::FileSystem;
-use haul_sys::metadata::{self as sys, AclError, Place, Times, XattrFailure, XattrSide};
-use haul_sys::{process, selinux, stat};
+use haul_storage::attributes::{
+    AclError, XattrFailure, XattrSide, copy_attributes, copy_permissions, drop_access_list,
+};
+use haul_storage::{FileKind, Inode, Stat, Times, Timespec};
+use haul_sys::metadata::is_unstored;
+use haul_sys::{process, selinux};
 use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Set-user-ID, set-group-ID and sticky bits: set only together with the owner they were meant for.
@@ -46,9 +48,9 @@ pub(crate) fn settle_file(copied: &CopiedFile<'_>, file: &FileJob<'_>) -> Result
     }
     let writer = MetadataWriter {
         job,
-        source: (Place::File(source_fd(&file.source)), &file.source_stat),
+        source: (file.source.inode(), &file.source_stat),
         source_path: &|| file.source_path(),
-        sink: (Place::File(sink_fd(&file.sink)), &|| file.sink_path()),
+        sink: (file.sink.inode(), &|| file.sink_path()),
         before: copied.before.as_ref(),
         kind: FileKind::Regular,
     };
@@ -94,10 +96,9 @@ impl Job<'_> {
 
     fn keep_open_directory(&self, directory: &Directory, facts: &DirectoryFacts) -> Result<(), CopyError> {
         let (source_path, sink_path) = (|| directory.source_path(), || directory.sink_path());
-        let source = directory.source.descriptor().map_err(unreached(&source_path))?;
-        let sink = directory.sink.descriptor().map_err(unreached(&sink_path))?;
-        let places = (Place::file(&source), Place::file(&sink));
-        self.keep_directory(places, (&source_path, &sink_path), facts)?;
+        let source = directory.source.inode(&self.opened).map_err(unreached(&source_path))?;
+        let sink = directory.sink.inode(&self.opened).map_err(unreached(&sink_path))?;
+        self.keep_directory((&*source, &*sink), (&source_path, &sink_path), facts)?;
         if let Some(sink) = directory.sink.dir().filter(|_| self.context.moving.sync_each) {
             self.sync_directory(sink, sink_path);
         }
@@ -110,22 +111,19 @@ impl Job<'_> {
         if !keeps_of_directory(&self.settings.rules, facts) {
             return;
         }
-        let sink = match self.open_sink(parent, facts) {
-            Ok(sink) => Some(Base::Dir(sink)),
-            // A sink that cannot be opened is accessed by name only.
-            Err(CopyError::Cannot { .. }) => None,
-            Err(error) => return self.fail(&error),
-        };
         let paths: (PathOf<'_>, PathOf<'_>) =
             (&|| parent.source_path_of(source_name), &|| parent.sink_path_of(&facts.sink_name));
-        let kept = parent.source_at(source_name).with_place(unreached(paths.0), |source| match &sink {
-            Some(sink) => {
-                let sink = sink.descriptor().map_err(unreached(paths.1))?;
-                self.keep_directory((source, Place::file(&sink)), paths, facts)
+        let sink = match self.open_sink(parent, facts) {
+            Ok(sink) => Ok(sink as Arc<dyn Inode>),
+            // A sink that cannot be opened is accessed by name only.
+            Err(CopyError::Cannot { .. }) => {
+                parent.sink_at(&facts.sink_name).named(&self.opened).map_err(unreached(paths.1))
             }
-            None => parent
-                .sink_at(&facts.sink_name)
-                .with_place(unreached(paths.1), |sink| self.keep_directory((source, sink), paths, facts)),
+            Err(error) => Err(error),
+        };
+        let kept = sink.and_then(|sink| {
+            let source = parent.source_at(source_name).named(&self.opened).map_err(unreached(paths.0))?;
+            self.keep_directory((&*source, &*sink), paths, facts)
         });
         if let Err(error) = kept {
             self.fail(&error);
@@ -142,20 +140,20 @@ impl Job<'_> {
         let mode = (withheld & !process::umask() != 0).then(|| source.mode & 0o777 & !process::umask());
         let (source_path, sink_path) = (|| entry.source_path(), || entry.sink_path());
         let sink = entry.parent.sink_at(&entry.sink_name);
-        let kept = entry.source().with_place(unreached(&source_path), |source_place| {
-            sink.with_place(unreached(&sink_path), |sink_place| {
-                let writer = MetadataWriter {
-                    job: self,
-                    source: (source_place, source),
-                    source_path: &source_path,
-                    sink: (sink_place, &sink_path),
-                    before: None,
-                    kind: if sink_is_link { FileKind::Symlink } else { source.kind },
-                };
-                writer.keep(mode)
-            })
-        });
-        if let Err(error) = kept {
+        let kept = || {
+            let from = entry.source().named(&self.opened).map_err(unreached(&source_path))?;
+            let to = sink.named(&self.opened).map_err(unreached(&sink_path))?;
+            let writer = MetadataWriter {
+                job: self,
+                source: (&*from, source),
+                source_path: &source_path,
+                sink: (&*to, &sink_path),
+                before: None,
+                kind: if sink_is_link { FileKind::Symlink } else { source.kind },
+            };
+            writer.keep(mode)
+        };
+        if let Err(error) = kept() {
             self.fail(&error);
         }
     }
@@ -172,15 +170,15 @@ impl Job<'_> {
 
     fn keep_directory(
         &self,
-        places: (Place<'_>, Place<'_>),
+        ends: (&dyn Inode, &dyn Inode),
         paths: (PathOf<'_>, PathOf<'_>),
         facts: &DirectoryFacts,
     ) -> Result<(), CopyError> {
         let writer = MetadataWriter {
             job: self,
-            source: (places.0, &facts.source),
+            source: (ends.0, &facts.source),
             source_path: paths.0,
-            sink: (places.1, paths.1),
+            sink: (ends.1, paths.1),
             before: Some(&facts.sink).filter(|_| !facts.is_new),
             kind: FileKind::Directory,
         };
@@ -227,9 +225,9 @@ type PathOf<'a> = &'a dyn Fn() -> OsString;
 /// Metadata of one entry, to be copied from its source to its sink.
 struct MetadataWriter<'a, 'j> {
     job: &'a Job<'j>,
-    source: (Place<'a>, &'a Stat),
+    source: (&'a dyn Inode, &'a Stat),
     source_path: PathOf<'a>,
-    sink: (Place<'a>, PathOf<'a>),
+    sink: (&'a dyn Inode, PathOf<'a>),
     /// State of an existing sink before the write; `None` for a new sink.
     before: Option<&'a Stat>,
     kind: FileKind,
@@ -281,7 +279,7 @@ impl MetadataWriter<'_, '_> {
         if !self.job.settings.rules.preserve.timestamps {
             return Ok(());
         }
-        set_times(self.sink.0, self.source.1).map_err(|source| {
+        self.sink.0.set_times(Times::of(self.source.1)).map_err(|source| {
             let path = (self.sink.1)();
             CopyError::Failed { doing: "preserving times for", path, source }
         })
@@ -303,7 +301,7 @@ impl MetadataWriter<'_, '_> {
         {
             self.close_to_others(before)?;
         }
-        let error = match set_owner(self.sink.0, Some(source.uid), Some(source.gid)) {
+        let error = match self.sink.0.set_owner(Some(source.uid), Some(source.gid)) {
             Ok(()) => return Ok(true),
             // A file system without owners rejects even the owner that it reports. As with cp, this
             // does not matter for a regular file.
@@ -315,7 +313,7 @@ impl MetadataWriter<'_, '_> {
         if is_refused && self.kind != FileKind::Symlink {
             // This user may be allowed to set the group alone. As with GNU cp, a link keeps the
             // owner that created it.
-            let _ = set_owner(self.sink.0, None, Some(source.gid));
+            let _ = self.sink.0.set_owner(None, Some(source.gid));
         }
         if !owner_is_missed(&error) {
             return Ok(false);
@@ -329,15 +327,14 @@ impl MetadataWriter<'_, '_> {
     }
 
     fn has_owner_already(&self) -> bool {
-        let Place::File(sink) = self.sink.0 else { return false };
         let has = |found: Stat| (found.uid, found.gid) == (self.source.1.uid, self.source.1.gid);
-        self.kind == FileKind::Regular && stat::stat_fd(sink).is_ok_and(has)
+        self.kind == FileKind::Regular && self.sink.0.stat().is_ok_and(has)
     }
 
     /// Removes permissions, so that the new owner never gets access that was granted on the old
     /// owner's file.
     fn close_to_others(&self, before: &Stat) -> Result<(), AlreadyReported> {
-        let Err(source) = set_mode(self.sink.0, before.mode & self.source.1.mode & 0o700) else {
+        let Err(source) = self.sink.0.set_mode(before.mode & self.source.1.mode & 0o700) else {
             return Ok(());
         };
         let expected = matches!(source.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::InvalidInput);
@@ -360,7 +357,7 @@ impl MetadataWriter<'_, '_> {
         }
         if keep.mode {
             let kept = if has_owner { self.source.1.mode } else { self.source.1.mode & !SPECIAL_BITS };
-            if let Err(error) = sys::copy_acl(self.source.0, self.sink.0, self.kind, kept) {
+            if let Err(error) = copy_permissions(self.source.0, self.sink.0, self.kind, kept) {
                 self.report_acl(error);
             }
             return;
@@ -370,7 +367,7 @@ impl MetadataWriter<'_, '_> {
             None => match rules.new_mode {
                 // The umask and the default ACL of the directory must not add to the permissions
                 // that are set later.
-                Some(mode) => Some(sys::drop_acl(self.sink.0).and_then(|()| set_mode(self.sink.0, mode))),
+                Some(mode) => Some(drop_access_list(self.sink.0).and_then(|()| self.sink.0.set_mode(mode))),
                 None => keep.explicit_no_mode.then(|| self.set_default_permissions()),
             },
         };
@@ -381,7 +378,7 @@ impl MetadataWriter<'_, '_> {
                 self.not_kept(&CopyError::PermissionsFailed { doing, path: path(), source });
             }
             (None, Some(mode)) => {
-                if let Err(source) = set_mode(self.sink.0, mode) {
+                if let Err(source) = self.sink.0.set_mode(mode) {
                     let doing = "preserving permissions for";
                     self.not_kept(&CopyError::Failed { doing, path: path(), source });
                 }
@@ -395,12 +392,9 @@ impl MetadataWriter<'_, '_> {
     /// those that it inherited.
     fn set_default_permissions(&self) -> io::Result<()> {
         let all = if matches!(self.kind, FileKind::Directory | FileKind::Socket) { 0o777 } else { 0o666 };
-        let standing = match self.sink.0 {
-            Place::File(fd) => stat::stat_fd(fd),
-            Place::Name(dir, name) => stat::stat_at(dir, name, Follow::No),
-        }?;
-        sys::drop_acl(self.sink.0)?;
-        set_mode(self.sink.0, (all & !process::umask()) | (standing.mode & SPECIAL_BITS))
+        let standing = self.sink.0.stat()?;
+        drop_access_list(self.sink.0)?;
+        self.sink.0.set_mode((all & !process::umask()) | (standing.mode & SPECIAL_BITS))
     }
 
     fn report_acl(&self, error: AclError) {
@@ -414,17 +408,16 @@ impl MetadataWriter<'_, '_> {
         let rules = &self.job.settings.rules;
         let tells_all = keep.require_xattr || rules.attributes_only;
         // With explicit context options, the attributes do not include the context of the source.
-        let on_lustre =
-            || [self.source.0, self.sink.0].iter().any(|place| FileSystem::of(place.fd()).is_lustre());
+        let on_lustre = || [self.source.0, self.sink.0].iter().any(|end| end.device().capabilities.is_lustre);
         let wanted = |name: &CStr| {
             is_attribute_copied(name, on_lustre)
                 && (rules.contexts.are_attributes() || name != selinux::CONTEXT)
         };
         if !tells_all && keep.reduce_diagnostics {
-            let _ = sys::copy_xattrs(self.source.0, self.sink.0, wanted);
+            let _ = copy_attributes(self.source.0, self.sink.0, wanted);
             return;
         }
-        let failures = match sys::copy_xattrs(self.source.0, self.sink.0, wanted) {
+        let failures = match copy_attributes(self.source.0, self.sink.0, wanted) {
             Ok(failures) => failures,
             Err(source) => {
                 let path = (self.source_path)();
@@ -473,33 +466,9 @@ impl MetadataWriter<'_, '_> {
 
     /// Returns true if a move would destroy the only copy of what the sink could not store.
     fn source_must_stay(&self, error: &CopyError) -> bool {
-        self.job.settings.rules.moves && error.io().is_some_and(sys::is_unstored)
+        self.job.settings.rules.moves && error.io().is_some_and(is_unstored)
     }
 }
 
 /// An error that was already reported; the remaining metadata is left unchanged.
 struct AlreadyReported;
-
-/// Sets the owner and the group of `place`.
-pub(crate) fn set_owner(place: Place<'_>, uid: Option<u32>, gid: Option<u32>) -> io::Result<()> {
-    match place {
-        Place::File(fd) => sys::set_owner_fd(fd, uid, gid),
-        Place::Name(dir, name) => sys::set_owner_at(dir, name, uid, gid),
-    }
-}
-
-/// Sets the mode of `place`.
-pub(crate) fn set_mode(place: Place<'_>, mode: u32) -> io::Result<()> {
-    match place {
-        Place::File(fd) => sys::set_mode_fd(fd, mode),
-        Place::Name(dir, name) => sys::set_mode_at(dir, name, mode),
-    }
-}
-
-/// Sets the times of `place` to those of its source.
-pub(crate) fn set_times(place: Place<'_>, source: &Stat) -> io::Result<()> {
-    match place {
-        Place::File(fd) => sys::set_times_fd(fd, Times::of(source)),
-        Place::Name(dir, name) => sys::set_times_at(dir, name, Times::of(source)),
-    }
-}

@@ -12,10 +12,10 @@ use super::operand_walk::{LaterParts, OperandWalk, Rows};
 use super::parents;
 use super::place::Place;
 use super::ranges::Ranges;
-use super::rules::{Batch, BatchItem, CopyRules, CopySettings, Dereference, Existing, Operands};
+use super::rules::{Batch, BatchItem, CopySettings, Dereference, Existing, Operands};
 use super::tree_entry::{Entry, Operand};
 use super::tree_worker::{Counted, TreeWorker, Walk, WorkPool};
-use crate::location::{EntryName, Location};
+use crate::location::EntryName;
 use crate::paths::{last_component, split};
 use haul_engine::copy::{CopyContext, CopyError, Refusal};
 use haul_engine::workers_within;
@@ -36,14 +36,16 @@ impl Job<'_> {
         let sinks_collide = sinks_collide(settings);
         let target = match &settings.operands {
             Operands::IntoDirectory { directory, .. } => match Place::open(directory) {
-                Ok(place) => Directory::target(Some(&place)),
+                Ok(place) => Directory::target(settings.source.as_ref(), Some(&place)),
                 Err(source) => {
                     let path = directory.clone();
                     self.fail(&CopyError::Failed { doing: "target directory", path, source });
                     return None;
                 }
             },
-            Operands::Onto { .. } | Operands::Batch(_) => Directory::target(settings.place.as_ref()),
+            Operands::Onto { .. } | Operands::Batch(_) => {
+                Directory::target(settings.source.as_ref(), settings.place.as_ref())
+            }
         };
         let sink_is_missing = match &settings.operands {
             Operands::Onto { sink, .. } => is_missing(target.sink_at(sink).stat(Follow::Yes)),
@@ -71,8 +73,8 @@ impl Job<'_> {
         if source.kind == FileKind::Directory || !taken.into_directory || count(self.settings) == Some(1) {
             return false;
         }
-        let named = Location::here(&taken.source);
-        let same = |earlier: &OsStr| entry::is_one_name(&Location::here(earlier), &named);
+        let named = self.settings.source_at(&taken.source);
+        let same = |earlier: &OsStr| entry::is_one_name(&self.settings.source_at(earlier), &named);
         let named = self.memory.source_was_named(source.identity(), &taken.source, same);
         let warns = named && self.settings.rules.backup.is_none();
         if warns {
@@ -126,7 +128,8 @@ fn is_one_small_file(settings: &CopySettings) -> bool {
         Operands::IntoDirectory { sources, .. } if sources.len() == 1 => &sources[0],
         _ => return false,
     };
-    Location::here(source)
+    settings
+        .source_at(source)
         .stat(Follow::Yes)
         .is_ok_and(|found| found.kind == FileKind::Regular && found.size <= settings.moving.object.bytes())
 }
@@ -160,7 +163,7 @@ fn take_row<'j>(job: &'j Job<'j>, worker: &mut TreeWorker<'_, 'j>, mut rows: Row
     let target = rows.target.clone();
     let (in_order, sinks_collide, sink_is_missing) =
         (rows.in_order, rows.sinks_collide, rows.sink_is_missing);
-    let looked_at = look(&job.settings.rules, &taken);
+    let looked_at = look(job.settings, &taken);
     if job.settings.rules.recursive && is_into_itself(&target, &taken, looked_at.as_ref()) {
         job.memory.into_itself.store(true, Ordering::Relaxed);
     }
@@ -225,7 +228,7 @@ fn copy_operand<'j>(
     let operand = Operand { sink_is_new: above.last_is_new, ..operand };
     let part = taken.item.as_ref().and_then(|item| parts::part(item, 0));
     let backup = taken.item.and_then(|item| item.backup);
-    let (source_name, sink_name) = (EntryName::Path(taken.source), EntryName::from(taken.sink));
+    let (source_name, sink_name) = (EntryName::from(taken.source), EntryName::from(taken.sink));
     let operand = Some(operand);
     let (kind_hint, counted) = (None, Counted::Later);
     let entry = Entry { parent, source_name, sink_name, kind_hint, operand, part, ranges, backup, counted };
@@ -276,12 +279,12 @@ impl Placed {
 }
 
 /// Stats an operand in the order of the command, because the recorded state depends on that order.
-fn look(rules: &CopyRules, taken: &Placed) -> Option<Stat> {
-    let follow = match rules.dereference {
+fn look(settings: &CopySettings, taken: &Placed) -> Option<Stat> {
+    let follow = match settings.rules.dereference {
         Dereference::Never => Follow::No,
         _ => Follow::Yes,
     };
-    Location::here(&taken.source).stat(follow).ok()
+    settings.source_at(&taken.source).stat(follow).ok()
 }
 
 /// Returns the number of operands, or `None` for a batch, which is read line by line.
@@ -311,7 +314,7 @@ fn updates_a_file_twice(settings: &CopySettings) -> bool {
         return false;
     }
     let mut seen = HashSet::new();
-    let mut looks = sources.iter().filter_map(|source| Location::here(source).stat(Follow::Yes).ok());
+    let mut looks = sources.iter().filter_map(|source| settings.source_at(source).stat(Follow::Yes).ok());
     looks.any(|source| !seen.insert(source.identity()))
 }
 
@@ -348,7 +351,7 @@ fn target_is_in_a_source(settings: &CopySettings, target: &Directory) -> bool {
         return false;
     }
     let above: HashSet<Identity> = places.iter().flat_map(|place| above(target, place)).collect();
-    let mut looks = sources.iter().filter_map(|source| Location::here(source).stat(Follow::Yes).ok());
+    let mut looks = sources.iter().filter_map(|source| settings.source_at(source).stat(Follow::Yes).ok());
     looks.any(|source| source.kind == FileKind::Directory && above.contains(&source.identity()))
 }
 

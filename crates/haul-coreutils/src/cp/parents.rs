@@ -4,12 +4,10 @@
 use super::contexts::labelled_above;
 use super::directory::{Directory, MadeParent};
 use super::job::Job;
-use super::metadata;
 use super::rules::CopyRules;
-use crate::location::Location;
 use haul_engine::copy::{CopyError, JobObserver, Refusal};
-use haul_storage::{FileKind, Follow};
-use haul_sys::metadata::{self as sys, Place};
+use haul_storage::attributes::copy_permissions;
+use haul_storage::{FileKind, Follow, Inode, Times};
 use haul_sys::process;
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -67,7 +65,7 @@ fn make_one(
 ) -> Result<(), CopyError> {
     let keep = &job.settings.rules.preserve;
     let Ok(standing) = target.sink_at(sink).stat(Follow::Yes) else {
-        let mut parent = parent_of(source, sink)?;
+        let mut parent = parent_of(target, source, sink)?;
         made.last_is_new = true;
         let result = labelled_above(job, source, target, sink, true, || {
             make_fillable(&job.settings.rules, &job.context.observer, target, &mut parent)
@@ -79,7 +77,7 @@ fn make_one(
         return result;
     };
     let keeps = keep.ownership || keep.mode || keep.timestamps;
-    let noted = if keeps { Some(parent_of(source, sink)?) } else { None };
+    let noted = if keeps { Some(parent_of(target, source, sink)?) } else { None };
     if standing.kind != FileKind::Directory {
         return Err(Refusal::ParentIsFile(target.sink_path_of(sink)).into());
     }
@@ -90,8 +88,9 @@ fn make_one(
 }
 
 /// Returns a directory above an operand, with the present metadata of its source.
-fn parent_of(source: &OsStr, sink: &OsStr) -> Result<MadeParent, CopyError> {
-    let stat = Location::here(source)
+fn parent_of(target: &Directory, source: &OsStr, sink: &OsStr) -> Result<MadeParent, CopyError> {
+    let stat = target
+        .source_at(source)
         .stat(Follow::Yes)
         .and_then(|stat| if stat.kind == FileKind::Directory { Ok(stat) } else { Err(not_a_directory()) })
         .map_err(|error| failed("failed to get attributes of", source.to_owned(), error))?;
@@ -153,38 +152,38 @@ impl Job<'_> {
     }
 
     fn protect(&self, operand: &Directory, parent: &MadeParent) -> Result<(), CopyError> {
-        let (from, to) = (Location::here(&parent.source), operand.sink_at(&parent.sink));
+        let (from, to) = (operand.source_at(&parent.source), operand.sink_at(&parent.sink));
         let unreached =
             |source| failed("failed to preserve permissions for", operand.sink_path_of(&parent.sink), source);
-        from.with_place(unreached, |source| {
-            to.with_place(unreached, |sink| self.protect_place(operand, parent, source, sink))
-        })
+        let source = from.named(&self.opened).map_err(unreached)?;
+        let sink = to.named(&self.opened).map_err(unreached)?;
+        self.protect_named(operand, parent, &*source, &*sink)
     }
 
-    fn protect_place(
+    fn protect_named(
         &self,
         operand: &Directory,
         parent: &MadeParent,
-        source: Place<'_>,
-        sink: Place<'_>,
+        source: &dyn Inode,
+        sink: &dyn Inode,
     ) -> Result<(), CopyError> {
         let keep = &self.settings.rules.preserve;
         let path = || operand.sink_path_of(&parent.sink);
         if keep.ownership
-            && let Err(error) = metadata::set_owner(sink, Some(parent.stat.uid), Some(parent.stat.gid))
+            && let Err(error) = sink.set_owner(Some(parent.stat.uid), Some(parent.stat.gid))
             && !self.owner_failed(path(), error)
         {
-            let _ = metadata::set_owner(sink, None, Some(parent.stat.gid));
+            let _ = sink.set_owner(None, Some(parent.stat.gid));
         }
         if keep.mode {
-            sys::copy_acl(source, sink, FileKind::Directory, parent.stat.mode)
+            copy_permissions(source, sink, FileKind::Directory, parent.stat.mode)
                 .map_err(|error| CopyError::permissions_failed(error, || parent.source.clone(), path))?;
         } else if let Some(mode) = parent.restore {
-            metadata::set_mode(sink, mode)
+            sink.set_mode(mode)
                 .map_err(|error| failed("failed to preserve permissions for", path(), error))?;
         }
         if keep.timestamps {
-            metadata::set_times(sink, &parent.stat)
+            sink.set_times(Times::of(&parent.stat))
                 .map_err(|error| failed("failed to preserve times for", path(), error))?;
         }
         Ok(())

@@ -20,7 +20,8 @@ use std::sync::Arc;
 pub struct Place {
     storage: OpenedFiles,
     dir: Arc<dyn Dir>,
-    descriptor: DirDescriptor,
+    /// `None` in another storage than the local file system.
+    descriptor: Option<DirDescriptor>,
     lead: OsString,
 }
 
@@ -59,8 +60,13 @@ impl Place {
     fn of(directory: OwnedFd, lead: OsString) -> io::Result<Place> {
         let storage = OpenedFiles::default();
         let dir = storage.dir(directory, false)?;
-        let descriptor = descriptor_of(&*dir)?;
+        let descriptor = Some(descriptor_of(&*dir)?);
         Ok(Place { storage, dir, descriptor, lead })
+    }
+
+    /// Returns an open directory of any storage. It has no descriptor ([`AsFd`] panics).
+    pub fn within(dir: Arc<dyn Dir>) -> Place {
+        Place { storage: OpenedFiles::default(), dir, descriptor: None, lead: OsString::new() }
     }
 
     /// Returns the path of a name in this directory, for messages.
@@ -93,7 +99,8 @@ impl Place {
 
 impl AsFd for Place {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.descriptor.as_fd()
+        let descriptor = self.descriptor.as_ref().map(AsFd::as_fd);
+        descriptor.unwrap_or_else(|| unreachable!("only for places of the local file system"))
     }
 }
 

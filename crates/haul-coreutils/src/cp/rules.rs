@@ -1,10 +1,11 @@
 //! Settings of a copy, resolved from the command line: no field contains the text of an option.
 
 use super::place::Place;
+use crate::location::Location;
 use haul_engine::copy::{JobLog, Moving};
 use haul_sys::selinux::Policy;
 use parking_lot::Mutex;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,6 +14,9 @@ use std::sync::Arc;
 pub struct CopySettings {
     /// Sources and sinks.
     pub operands: Operands,
+    /// Directory of any storage that sources are relative to; `None` for the working directory, as
+    /// for all tools.
+    pub source: Option<Place>,
     /// Directory that the sinks of [`Operands::Onto`] and [`Operands::Batch`] are relative to;
     /// `None` for the working directory.
     pub place: Option<Place>,
@@ -24,6 +28,13 @@ pub struct CopySettings {
     pub log: Option<Arc<JobLog>>,
     /// Output about each file.
     pub print: Print,
+}
+
+impl CopySettings {
+    /// Returns the location of a source.
+    pub(crate) fn source_at<'a>(&'a self, source: &'a OsStr) -> Location<'a> {
+        self.source.as_ref().map_or_else(|| Location::here(source), |place| place.at(source))
+    }
 }
 
 /// Sources and their sinks.

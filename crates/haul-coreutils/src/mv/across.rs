@@ -225,6 +225,7 @@ impl<'a> CrossDeviceMove<'a> {
         };
         let settings = CopySettings {
             operands: Operands::Batch(Batch::new(items.into_iter())),
+            source: None,
             place: Some(place.clone()),
             rules: CopyRules {
                 recursive: true,

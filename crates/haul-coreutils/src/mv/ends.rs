@@ -6,9 +6,9 @@
 
 use crate::cp::Place;
 use crate::half_read::HalfRead;
-use crate::location::{BaseDescriptor, EntryName, Location, LocationName};
+use crate::location::{EntryName, Location, LocationName};
 use haul_engine::files_left;
-use haul_storage::{Dir, Follow, Listing, Stat};
+use haul_storage::{Dir, Follow, Listing, Reached, Stat};
 use haul_sys::process;
 use parking_lot::Mutex;
 use std::ffi::OsStr;
@@ -143,8 +143,8 @@ impl Node {
     /// # Errors
     /// Returns an error if the directory can no longer be reached, or `NotFound` if it was
     /// replaced.
-    pub(super) fn reach(&self) -> io::Result<[BaseDescriptor; 2]> {
-        Ok([BaseDescriptor::hold(Some(&*self.source))?, BaseDescriptor::hold(Some(&*self.sink))?])
+    pub(super) fn reach(&self) -> io::Result<[Reached; 2]> {
+        Ok([self.source.reach()?, self.sink.reach()?])
     }
 
     /// Lists the source again.

@@ -204,6 +204,7 @@ pub(crate) fn archive() -> CopyRules {
 pub(crate) fn onto(source: &Path, sink: &Path, rules: CopyRules, moving: &Moving) -> CopySettings {
     CopySettings {
         operands: Operands::Onto { source: source.into(), sink: sink.into() },
+        source: None,
         place: None,
         rules,
         moving: moving.clone(),

@@ -4,7 +4,7 @@ use super::quote::{quote, quote_if_needed, quote_word};
 use crate::log::LogError;
 use haul_log::waybill::PathError;
 use haul_model::{ByteOffset, ByteRange};
-use haul_sys::metadata::AclError;
+use haul_storage::attributes::AclError;
 use std::ffi::OsString;
 use std::io;
 use thiserror::Error;

@@ -88,6 +88,22 @@ pub enum CopySource {
 }
 
 impl CopySource {
+    /// Returns the source for a regular file that was just opened.
+    pub fn of(file: Arc<dyn SourceFile>) -> CopySource {
+        match file.opened().size {
+            0 => CopySource::Generated(Arc::clone(&file), Stream::of(file)),
+            _ => CopySource::File(file),
+        }
+    }
+
+    /// Returns the source for its metadata.
+    pub fn inode(&self) -> &dyn Inode {
+        match self {
+            CopySource::File(file) | CopySource::Generated(file, _) => &**file,
+            CopySource::Stream(stream) => stream.file(),
+        }
+    }
+
     /// Returns the file that is read at offsets.
     ///
     /// # Errors
@@ -104,10 +120,7 @@ impl CopySource {
     /// # Errors
     /// Returns the errors of statx(2).
     pub fn stat(&self) -> io::Result<Stat> {
-        match self {
-            CopySource::File(file) | CopySource::Generated(file, _) => file.stat(),
-            CopySource::Stream(stream) => stream.stat(),
-        }
+        self.inode().stat()
     }
 
     /// Fills `into` with the next bytes of a source of which `read` bytes were read, in order.
@@ -139,6 +152,14 @@ pub enum CopySink {
 }
 
 impl CopySink {
+    /// Returns the sink for its metadata.
+    pub fn inode(&self) -> &dyn Inode {
+        match self {
+            CopySink::File(file) => &**file,
+            CopySink::Stream(stream) => stream.file(),
+        }
+    }
+
     /// Returns the file that is written at offsets.
     ///
     /// # Errors
@@ -155,10 +176,7 @@ impl CopySink {
     /// # Errors
     /// Returns the errors of statx(2).
     pub fn stat(&self) -> io::Result<Stat> {
-        match self {
-            CopySink::File(file) => file.stat(),
-            CopySink::Stream(stream) => stream.stat(),
-        }
+        self.inode().stat()
     }
 
     /// Returns true for a regular file.

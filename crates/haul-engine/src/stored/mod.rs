@@ -7,14 +7,14 @@ mod tree;
 pub use tree::HIDDEN;
 
 use crate::copy::quote;
-use crate::sum::{open_file, reason};
+use crate::sum::reason;
 use crate::waybill::{Root, differ, moment};
 use attributes::SetError;
 use haul_digest::{Algorithm, Digest, ObjectTable};
 use haul_log::stored::{Stored, StoredObjects, eos, xrootd};
 use haul_log::waybill::RelPath;
 use haul_storage::local::{OpenedFiles, source_descriptor};
-use haul_storage::{Inode, SourceFile, Stat};
+use haul_storage::{Follow, Inode, SourceFile, Stat};
 use parking_lot::Mutex;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs::File;
@@ -162,8 +162,8 @@ impl Store {
     /// another [`StoreError`] the file has neither new digests nor old ones that could be mistaken
     /// for new.
     pub fn put(&self, found: &OsStr, path: &RelPath, known: &StoredFileInfo<'_>) -> Result<(), StoreError> {
-        let (file, now) = open_file(found).map_err(StoreError::Open)?;
-        let file = self.files.source(file, now);
+        let file = self.files.source_at(None, found, Follow::Yes).map_err(StoreError::Open)?;
+        let now = *file.opened();
         let same = now.identity() == known.facts.identity() && now.size == known.facts.size;
         if !same || now.mtime != known.facts.mtime {
             return Err(StoreError::Changed);

@@ -23,16 +23,6 @@ pub(super) enum Input {
     Stream(Stream, Stat),
 }
 
-/// Opens the file at a path that a user names. Links are followed. Returns it with its metadata.
-///
-/// # Errors
-/// Returns the errors of openat(2) and statx(2).
-pub(crate) fn open_file(path: &OsStr) -> io::Result<(File, Stat)> {
-    let file = open_source_at(CWD, path, Follow::Yes, false)?;
-    let opened = stat::stat_fd(&file)?;
-    Ok((file.into(), opened))
-}
-
 /// Returns the metadata of the file at a path that a user names. Links are followed.
 ///
 /// # Errors
@@ -84,7 +74,7 @@ impl Input {
         match opened.kind {
             FileKind::Directory => Err(io::ErrorKind::IsADirectory.into()),
             FileKind::Regular if opened.size > 0 => Ok(Input::File(local::source_of(fd, opened))),
-            _ => Ok(Input::Stream(Stream::new(File::from(fd).into()), opened)),
+            _ => Ok(Input::Stream(Stream::new(fd.into()), opened)),
         }
     }
 
@@ -103,7 +93,7 @@ impl Input {
     pub(super) fn stat(&self) -> io::Result<Stat> {
         match self {
             Input::File(file) => file.stat(),
-            Input::Stream(stream, _) => stream.stat(),
+            Input::Stream(stream, _) => stream.file().stat(),
         }
     }
 

@@ -32,7 +32,6 @@ mod walk;
 mod window;
 
 pub use counters::Counters;
-pub(crate) use input::open_file;
 pub use job::run;
 pub use order::{Order, Orders, Outcome, Source, SumError, Sums, Task, Work, reason};
 pub(crate) use plain::RangeReader;

@@ -6,11 +6,13 @@ use super::dir_fd::{DirFd, is_own, open_made_directory, replaced};
 use super::dir_place::{DirPlace, LocalTree, PathLinks};
 use super::metadata::{Held, LocalInode, none_if_unsupported};
 use super::name_folding::not_empty;
+use super::named::LocalName;
 use super::sink::LocalSink;
 use super::source::{LocalSource, open_source};
 use crate::name::Name;
 use crate::storage::{
-    Create, Dir, Entry, Inode, Listing, Missing, Node, Remove, Replace, SinkFile, SourceFile, check_made,
+    Create, Dir, Entry, Inode, Listing, Missing, Node, Reached, Remove, Replace, SinkFile, SourceFile,
+    check_made,
 };
 use haul_model::RelPath;
 use haul_sys::beneath::open_source_beneath;
@@ -95,8 +97,17 @@ impl LocalDir {
         Arc::new(LocalSource::new(file.into(), opened, Some(device)))
     }
 
+    /// Returns the open directory behind a reference to a directory of this storage.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::InvalidInput`] for a directory of another storage, and otherwise
+    /// the errors of opening the directory again.
+    pub(super) fn open_of(dir: &dyn Dir) -> io::Result<Arc<OpenDir>> {
+        LocalDir::of(dir)?.open()
+    }
+
     /// Returns the directory of the same kind of storage behind a reference.
-    fn of(dir: &dyn Dir) -> io::Result<&LocalDir> {
+    pub(super) fn of(dir: &dyn Dir) -> io::Result<&LocalDir> {
         let dir: &dyn Any = dir;
         dir.downcast_ref().ok_or_else(|| io::ErrorKind::InvalidInput.into())
     }
@@ -175,8 +186,8 @@ impl Dir for LocalDir {
         Ok(*self.0.opened())
     }
 
-    fn reach(&self) -> io::Result<()> {
-        self.0.reach()
+    fn reach(&self) -> io::Result<Reached> {
+        self.0.reach().map(|open| Reached::by(open))
     }
 
     fn is_same(&self, then: &Stat) -> io::Result<bool> {
@@ -213,6 +224,15 @@ impl Dir for LocalDir {
 
     fn hold(&self, name: &Name) -> io::Result<Arc<dyn Inode>> {
         let held = hold_at(self.open()?.fd(), name.as_c_str())?;
+        Ok(Arc::new(LocalInode::new(held, &self.0)))
+    }
+
+    fn named(&self, name: &Name) -> io::Result<Arc<dyn Inode>> {
+        Ok(Arc::new(LocalName::new(Some(self.0.open_unmarked()?), name.as_c_str().to_owned())))
+    }
+
+    fn hold_device(&self) -> io::Result<Arc<dyn Inode>> {
+        let held = open_dir_at(&*self.open()?, c".", Follow::No)?;
         Ok(Arc::new(LocalInode::new(held, &self.0)))
     }
 

@@ -228,12 +228,12 @@ impl DirPlace {
     ///
     /// # Errors
     /// Same as [`DirPlace::open`].
-    pub(super) fn reach(self: &Arc<Self>) -> io::Result<()> {
-        self.open_unmarked()?;
+    pub(super) fn reach(self: &Arc<Self>) -> io::Result<Arc<OpenDir>> {
+        let open = self.open_unmarked()?;
         if let (Some(parent), PathLinks::Name(_)) = (&self.parent, self.links) {
             *parent.below.lock() = Arc::downgrade(self);
         }
-        Ok(())
+        Ok(open)
     }
 
     /// Creates the entry `name` by `make`, which fails if the name exists. Unless names are taken

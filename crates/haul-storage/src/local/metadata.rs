@@ -71,16 +71,7 @@ impl<H: Held> Inode for H {
     }
 
     fn remove_attribute(&self, name: &CStr) -> io::Result<bool> {
-        let removed = self.with_fd(|fd| {
-            let place = Place::File(fd);
-            // A lookup is much cheaper than a removal: on a journaled file system even the removal
-            // of a missing list opens a transaction. Most files have none.
-            if (name == ACL_ACCESS || name == ACL_DEFAULT) && get_xattr(place, name)?.is_none() {
-                return Ok(false);
-            }
-            remove_xattr(place, name)
-        });
-        removed.or_else(|error| none_if_unsupported(error, false))
+        self.with_fd(|fd| remove_attribute(Place::File(fd), name))
     }
 
     fn set_owner(&self, user: Option<u32>, group: Option<u32>) -> io::Result<()> {
@@ -93,6 +84,19 @@ impl<H: Held> Inode for H {
 
     fn set_times(&self, times: Times) -> io::Result<()> {
         self.with_fd(|fd| set_times_fd(fd, times))
+    }
+}
+
+/// Removes an attribute. Returns false if there is none.
+pub(super) fn remove_attribute(place: Place<'_>, name: &CStr) -> io::Result<bool> {
+    if name != ACL_ACCESS && name != ACL_DEFAULT {
+        return remove_xattr(place, name).or_else(|error| none_if_unsupported(error, false));
+    }
+    // A lookup is much cheaper than a removal: on a journaled file system even the removal of a
+    // missing list opens a transaction. Most files have none.
+    match get_xattr(place, name).or_else(|error| none_if_unsupported(error, None))? {
+        Some(_) => remove_xattr(place, name),
+        None => Ok(false),
     }
 }
 

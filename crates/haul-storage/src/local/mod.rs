@@ -11,26 +11,28 @@ mod dir_fd;
 mod dir_place;
 mod metadata;
 mod name_folding;
+mod named;
 mod sink;
 mod source;
 mod stream;
 
-pub use sink::OpenedSink;
 pub use stream::Stream;
 
 use crate::name::Name;
-use crate::storage::{Dir, Inode, SinkFile, SourceFile, Storage};
+use crate::storage::{Create, Dir, Inode, SinkFile, SourceFile, Storage};
 use dir::LocalDir;
 use dir_cache::{DirCache, OpenDir};
 use dir_place::{LocalTree, Spelling};
-use haul_sys::{Follow, Stat};
+use haul_sys::dir::open_dir_at;
+use haul_sys::{CWD, Follow, Stat, stat};
+use named::LocalName;
 use sink::LocalSink;
-use source::LocalSource;
+use source::{LocalSource, open_source};
 use std::any::Any;
-use std::ffi::OsStr;
-use std::fs::File;
+use std::ffi::{CString, OsStr};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -74,27 +76,60 @@ impl Default for OpenedFiles {
 }
 
 impl OpenedFiles {
-    /// Returns a file that is open for reading. `opened` is its metadata from when it was opened.
-    pub fn source(&self, file: File, opened: Stat) -> Arc<dyn SourceFile> {
+    /// Opens the regular file at a path that may lead anywhere, as the kernel resolves it: from a
+    /// directory of this storage, or from the working directory.
+    ///
+    /// # Errors
+    /// Same as [`Dir::source`], and [`io::ErrorKind::InvalidInput`] for a directory of another
+    /// storage.
+    pub fn source_at(
+        &self,
+        base: Option<&dyn Dir>,
+        path: &OsStr,
+        follow: Follow,
+    ) -> io::Result<Arc<dyn SourceFile>> {
+        let base = base.map(LocalDir::open_of).transpose()?;
+        let path = CString::new(path.as_bytes())?;
+        let (file, opened) = open_source(base.as_deref().map_or(CWD, AsFd::as_fd), &path, follow)?;
         let device = self.tree.devices.of(opened.dev, &file);
-        Arc::new(LocalSource::new(file, opened, Some(device)))
+        Ok(Arc::new(LocalSource::new(file.into(), opened, Some(device))))
     }
 
-    /// Returns a file that is open for reading, to be read at offsets or as a stream.
-    pub fn source_and_stream(&self, file: File, opened: Stat) -> (Arc<dyn SourceFile>, Stream) {
-        let (device, file) = (self.tree.devices.of(opened.dev, &file), Arc::new(file));
-        (Arc::new(LocalSource::shared(Arc::clone(&file), opened, device)), Stream::new(file))
+    /// Opens or creates the file at a path, like [`OpenedFiles::source_at`].
+    ///
+    /// # Errors
+    /// Same as [`Dir::sink`], and [`io::ErrorKind::InvalidInput`] for a directory of another
+    /// storage or a temporary name.
+    pub fn sink_at(
+        &self,
+        base: Option<&dyn Dir>,
+        path: &OsStr,
+        create: Create,
+    ) -> io::Result<Arc<dyn SinkFile>> {
+        let base = base.map(LocalDir::open_of).transpose()?;
+        let path = CString::new(path.as_bytes())?;
+        let base = base.as_deref().map_or(CWD, AsFd::as_fd);
+        Ok(Arc::new(LocalSink::at_path(&self.tree, base, &path, create)?))
     }
 
-    /// Returns an inode that is open for reading: a directory or a file. `opened` is its metadata.
-    pub fn held(&self, file: File, opened: Stat) -> Arc<dyn Inode> {
-        self.source(file, opened)
+    /// Returns the entry at a path, like [`Dir::named`].
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::InvalidInput`] for a directory of another storage.
+    pub fn named_at(&self, base: Option<&dyn Dir>, path: &OsStr) -> io::Result<Arc<dyn Inode>> {
+        let base = base.map(LocalDir::open_of).transpose()?;
+        Ok(Arc::new(LocalName::new(base, CString::new(path.as_bytes())?)))
     }
 
-    /// Returns a file on the device `device` that is open for writing, under its final name.
-    pub fn sink(&self, file: File, device: u64, opened: OpenedSink) -> Arc<dyn SinkFile> {
-        let device = self.tree.devices.of(device, &file);
-        Arc::new(LocalSink::new(file, device, opened))
+    /// Holds the device of the working directory, like [`Dir::hold_device`].
+    ///
+    /// # Errors
+    /// Same as [`Dir::hold_device`].
+    pub fn hold_device_here(&self) -> io::Result<Arc<dyn Inode>> {
+        let held = open_dir_at(CWD, c".", Follow::No)?;
+        let opened = stat::stat_fd(&held)?;
+        let device = self.tree.devices.of(opened.dev, &held);
+        Ok(Arc::new(LocalSource::new(held.into(), opened, Some(device))))
     }
 
     /// Returns a directory, which stays open until it is dropped. It is listed by its descriptor if
@@ -122,9 +157,7 @@ impl OpenedFiles {
     /// Returns [`io::ErrorKind::InvalidInput`] for a directory of another storage, and otherwise
     /// the errors of openat(2).
     pub fn dir_at(&self, dir: &dyn Dir, path: &OsStr, follow: Follow) -> io::Result<Arc<dyn Dir>> {
-        let dir: &dyn Any = dir;
-        let dir: &LocalDir = dir.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
-        Ok(Arc::new(LocalDir::at_path(dir.place(), path, follow)?))
+        Ok(Arc::new(LocalDir::at_path(LocalDir::of(dir)?.place(), path, follow)?))
     }
 }
 
@@ -164,9 +197,7 @@ impl AsFd for DirDescriptor {
 /// Returns [`io::ErrorKind::InvalidInput`] for a directory of another storage, and otherwise the
 /// errors of opening the directory again.
 pub fn descriptor_of(dir: &dyn Dir) -> io::Result<DirDescriptor> {
-    let dir: &dyn Any = dir;
-    let dir: &LocalDir = dir.downcast_ref().ok_or(io::ErrorKind::InvalidInput)?;
-    dir.open().map(DirDescriptor)
+    LocalDir::open_of(dir).map(DirDescriptor)
 }
 
 /// Removes the directory `name` of a directory of the local file system, with all its contents. No

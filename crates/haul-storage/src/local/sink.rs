@@ -2,9 +2,9 @@
 //! present and verified, or under its final name.
 
 use super::device::LocalDevice;
-use super::dir_place::DirPlace;
+use super::dir_place::{DirPlace, LocalTree};
 use super::metadata::Held;
-use super::source::{LocalSource, OpenSink, forget_pages, try_lock, widened};
+use super::source::{LocalSource, OpenSink, forget_pages, open_source, try_lock, widened};
 use crate::failure::FirstFailure;
 use crate::metadata::{Metadata, Part, Unset};
 use crate::name::Name;
@@ -21,7 +21,7 @@ use haul_sys::open::{
 };
 use haul_sys::sparse::Support;
 use haul_sys::transfer::CopyRange;
-use haul_sys::{Follow, cache, closing, sparse, stat, transfer};
+use haul_sys::{Follow, Stat, cache, closing, sparse, stat, transfer};
 use parking_lot::{Mutex, RwLock};
 use std::borrow::Cow;
 use std::ffi::CStr;
@@ -37,6 +37,9 @@ const EXDEV: i32 = 18;
 /// `errno` of a file system that cannot copy a range. It is the same on all architectures but four.
 const EOPNOTSUPP: i32 = 95;
 
+/// `errno` of a link that is not followed. It is the same on all architectures but three.
+const ELOOP: i32 = 40;
+
 /// Mode of an incomplete file: no other user may read it.
 const INCOMPLETE_MODE: u32 = 0o600;
 
@@ -51,6 +54,8 @@ pub(super) struct LocalSink {
     is_new: bool,
     /// True if the file can be read by its descriptor.
     is_readable: bool,
+    /// Metadata of an existing file from when it was opened.
+    opened: Option<Box<Stat>>,
     /// Maximum number of bytes that were reserved.
     reserved: AtomicU64,
     is_locked: AtomicBool,
@@ -68,20 +73,6 @@ struct TemporaryName {
     name: Name,
 }
 
-/// Properties of a file that was just opened for writing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct OpenedSink {
-    /// True if the open created the file.
-    pub is_new: bool,
-    /// True if the file can be read by its descriptor.
-    pub is_readable: bool,
-}
-
-impl OpenedSink {
-    /// A file that the open created, which can be read and written.
-    pub const CREATED: OpenedSink = OpenedSink { is_new: true, is_readable: true };
-}
-
 impl LocalSink {
     /// Opens or creates the file `name` in a directory.
     ///
@@ -89,21 +80,63 @@ impl LocalSink {
     /// Returns the errors that [`Create`] names, and the errors of openat(2).
     pub(super) fn open(dir: &Arc<DirPlace>, name: &Name, create: Create) -> io::Result<LocalSink> {
         match create {
-            Create::New { mode } => Ok(LocalSink::created(dir, created(dir, name.as_c_str(), mode)?)),
+            Create::New { mode } => LocalSink::created(dir, created(dir, name.as_c_str(), mode)?),
             Create::InPlace { missing, follow } => LocalSink::in_place(dir, name, missing, follow),
+            Create::Complete { follow } => {
+                let opened = open_complete(dir.open()?.fd(), name.as_c_str(), follow)?;
+                Ok(LocalSink::existing_in(dir, opened))
+            }
             Create::Temporary(tag) => LocalSink::temporary(dir, name, tag.name()),
             Create::Resume(tag) => LocalSink::resumed(dir, name, tag.name()),
         }
     }
 
-    /// Returns a file that was just opened.
-    pub(super) fn new(file: File, device: Arc<LocalDevice>, opened: OpenedSink) -> LocalSink {
+    /// Opens or creates the file at a path of any kind, under its final name.
+    ///
+    /// # Errors
+    /// Returns [`io::ErrorKind::InvalidInput`] for a temporary name, and otherwise the same errors
+    /// as [`LocalSink::open`].
+    pub(super) fn at_path(
+        tree: &LocalTree,
+        place: BorrowedFd<'_>,
+        path: &CStr,
+        create: Create,
+    ) -> io::Result<LocalSink> {
+        let made = |file: OwnedFd| {
+            let device = tree.devices.of(stat::stat_fd(&file)?.dev, &file);
+            Ok(LocalSink::new(file, device))
+        };
+        let existing = |file: ForUpdate| {
+            let device = tree.devices.of(file.found.dev, &file.file);
+            Ok(LocalSink::existing(device, file))
+        };
+        match create {
+            Create::New { mode } => made(create_new_at(place, path, mode)?),
+            Create::InPlace { missing, follow } => {
+                match (open_regular_for_update_at(place, path, follow), missing) {
+                    (Err(error), Missing::Create { mode }) if error.kind() == io::ErrorKind::NotFound => {
+                        made(match follow {
+                            Follow::Yes => create_through_at(place, path, mode)?,
+                            Follow::No => create_new_at(place, path, mode)?,
+                        })
+                    }
+                    (opened, _) => existing(opened?.ok_or_else(not_regular)?),
+                }
+            }
+            Create::Complete { follow } => existing(open_complete(place, path, follow)?),
+            Create::Temporary(_) | Create::Resume(_) => Err(io::ErrorKind::InvalidInput.into()),
+        }
+    }
+
+    /// Returns a file that was just created.
+    fn new(file: OwnedFd, device: Arc<LocalDevice>) -> LocalSink {
         LocalSink {
-            open: Arc::new(OpenSink { file, failure: FirstFailure::default() }),
+            open: Arc::new(OpenSink { file: file.into(), failure: FirstFailure::default() }),
             device,
             temporary: None,
-            is_new: opened.is_new,
-            is_readable: opened.is_readable,
+            is_new: true,
+            is_readable: true,
+            opened: None,
             reserved: AtomicU64::new(0),
             is_locked: AtomicBool::new(false),
             is_committed: AtomicBool::new(false),
@@ -117,19 +150,33 @@ impl LocalSink {
     /// # Errors
     /// Returns the errors of openat(2).
     pub(super) fn nameless(dir: &DirPlace) -> io::Result<LocalSink> {
-        Ok(LocalSink::created(dir, create_nameless_at(dir.open()?.fd())?))
+        LocalSink::created(dir, create_nameless_at(dir.open()?.fd())?)
     }
 
     /// Returns a file that was created in a directory.
-    fn created(dir: &DirPlace, file: OwnedFd) -> LocalSink {
-        LocalSink::new(file.into(), Arc::clone(dir.device()), OpenedSink::CREATED)
+    ///
+    /// # Errors
+    /// Returns the errors of statx(2).
+    fn created(dir: &DirPlace, file: OwnedFd) -> io::Result<LocalSink> {
+        let device = match dir.device().device.capabilities.backing {
+            // The file can have the number of another layer than its directory.
+            Backing::FileBelow => dir.device_of(stat::stat_fd(&file)?.dev, &file),
+            _ => Arc::clone(dir.device()),
+        };
+        Ok(LocalSink::new(file, device))
     }
 
     /// Returns a file that existed.
-    fn existing(dir: &DirPlace, opened: ForUpdate) -> LocalSink {
+    fn existing(device: Arc<LocalDevice>, opened: ForUpdate) -> LocalSink {
         let ForUpdate { file, found, is_readable } = opened;
-        let device = dir.device_of(found.dev, &file);
-        LocalSink::new(file.into(), device, OpenedSink { is_new: false, is_readable })
+        let mut sink = LocalSink::new(file, device);
+        (sink.is_new, sink.is_readable, sink.opened) = (false, is_readable, Some(Box::new(found)));
+        sink
+    }
+
+    /// Returns a file that existed in a directory.
+    fn existing_in(dir: &DirPlace, opened: ForUpdate) -> LocalSink {
+        LocalSink::existing(dir.device_of(opened.found.dev, &opened.file), opened)
     }
 
     /// Returns the file, which has a temporary name.
@@ -143,7 +190,7 @@ impl LocalSink {
         if let Missing::Create { mode } = missing {
             match created(dir, name.as_c_str(), mode) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-                file => return Ok(LocalSink::created(dir, file?)),
+                file => return LocalSink::created(dir, file?),
             }
         }
         let place = dir.open()?;
@@ -157,14 +204,11 @@ impl LocalSink {
             {
                 let file = create_through_at(place.fd(), name.as_c_str(), mode)?;
                 let device = dir.device_of(stat::stat_fd(&file)?.dev, &file);
-                return Ok(LocalSink::new(file.into(), device, OpenedSink::CREATED));
+                return Ok(LocalSink::new(file, device));
             }
             (opened, _) => opened?,
         };
-        match opened {
-            Some(file) => Ok(LocalSink::existing(dir, file)),
-            None => Err(io::Error::new(io::ErrorKind::AlreadyExists, "it is not a regular file")),
-        }
+        Ok(LocalSink::existing_in(dir, opened.ok_or_else(not_regular)?))
     }
 
     /// Creates a file under a temporary name. Replaces a file that a killed job left there.
@@ -178,7 +222,7 @@ impl LocalSink {
             }
             created => created?,
         };
-        Ok(LocalSink::created(dir, file).named(dir, temporary, name))
+        Ok(LocalSink::created(dir, file)?.named(dir, temporary, name))
     }
 
     /// Opens the file that an earlier job left under a temporary name. Removes an unusable one.
@@ -186,7 +230,7 @@ impl LocalSink {
         let place = dir.open()?;
         let file = open_regular_for_update_at(place.fd(), temporary.as_c_str(), Follow::No)?;
         match file.filter(|file| file.found.nlink == 1) {
-            Some(file) => Ok(LocalSink::existing(dir, file).named(dir, temporary, name)),
+            Some(file) => Ok(LocalSink::existing_in(dir, file).named(dir, temporary, name)),
             None => {
                 unlink_at(place.fd(), temporary.as_c_str())?;
                 Err(io::ErrorKind::NotFound.into())
@@ -204,6 +248,23 @@ impl LocalSink {
         // Also after an earlier failure, when nothing is run: pages written since may be lost too.
         self.open.failure.run(|| sync(&self.open.file)).inspect_err(|_| forget_pages(&self.open.file))
     }
+}
+
+/// Opens a file that is not written.
+fn open_complete(place: impl AsFd, name: &CStr, follow: Follow) -> io::Result<ForUpdate> {
+    match open_source(place, name, follow) {
+        Ok((file, found)) => Ok(ForUpdate { file, found, is_readable: true }),
+        Err(error) => {
+            let is_link = follow == Follow::No && error.raw_os_error() == Some(ELOOP);
+            let is_other = error.kind() == io::ErrorKind::InvalidInput || is_link;
+            Err(if is_other { not_regular() } else { error })
+        }
+    }
+}
+
+/// Returns the error of an entry of another kind.
+fn not_regular() -> io::Error {
+    io::Error::new(io::ErrorKind::AlreadyExists, "it is not a regular file")
 }
 
 /// Returns true for the errors of a file that this process may not open again.
@@ -228,6 +289,10 @@ impl Held for LocalSink {
 }
 
 impl SinkFile for LocalSink {
+    fn opened(&self) -> io::Result<Stat> {
+        self.opened.as_deref().map_or_else(|| self.stat(), |opened| Ok(*opened))
+    }
+
     fn is_new(&self) -> bool {
         self.is_new
     }

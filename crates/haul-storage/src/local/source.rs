@@ -52,8 +52,6 @@ pub(super) struct OpenSink {
 enum Descriptor {
     /// One of its own.
     Own(File),
-    /// One that a stream reads too.
-    Shared(Arc<File>),
     /// That of the sink which is read back, or another one for the same file.
     OfSink(Arc<OpenSink>, Option<File>),
 }
@@ -71,19 +69,19 @@ struct DirectReads {
 /// # Errors
 /// Returns the errors of openat(2); `ELOOP` for a link that is not followed; `InvalidInput` for an
 /// entry of any other kind.
-pub(super) fn open_source(place: &OwnedFd, name: &CStr, follow: Follow) -> io::Result<(OwnedFd, Stat)> {
+pub(super) fn open_source(place: impl AsFd, name: &CStr, follow: Follow) -> io::Result<(OwnedFd, Stat)> {
     let opened = match follow {
-        Follow::Yes => open_source_at(place, name, follow, false),
-        Follow::No => match open_entry_at(place, name) {
+        Follow::Yes => open_source_at(&place, name, follow, false),
+        Follow::No => match open_entry_at(&place, name) {
             // Another process holds a lease on the file. Only a blocking open breaks the lease.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                open_source_at(place, name, follow, false)
+                open_source_at(&place, name, follow, false)
             }
             opened => opened,
         },
     };
     let is_other = || {
-        stat::stat_at(place, name, follow)
+        stat::stat_at(&place, name, follow)
             .is_ok_and(|found| !matches!(found.kind, FileKind::Regular | FileKind::Symlink))
     };
     let file = match opened {
@@ -103,9 +101,9 @@ impl LocalSource {
         LocalSource::by(Descriptor::Own(file), opened.into(), device)
     }
 
-    /// Returns a file that was just opened, and that a stream reads too.
-    pub(super) fn shared(file: Arc<File>, opened: Stat, device: Arc<LocalDevice>) -> LocalSource {
-        LocalSource::by(Descriptor::Shared(file), opened.into(), Some(device))
+    /// Returns a file of any kind that was opened a while ago.
+    pub(super) fn opened_before(file: File) -> LocalSource {
+        LocalSource::by(Descriptor::Own(file), OnceLock::new(), None)
     }
 
     /// Returns the reader of a file that is written, by the descriptor that writes or by another
@@ -133,7 +131,6 @@ impl LocalSource {
     fn file(&self) -> &File {
         match &self.descriptor {
             Descriptor::Own(file) | Descriptor::OfSink(_, Some(file)) => file,
-            Descriptor::Shared(file) => file,
             Descriptor::OfSink(sink, None) => &sink.file,
         }
     }
@@ -142,7 +139,7 @@ impl LocalSource {
     fn written(&self) -> Option<&OpenSink> {
         match &self.descriptor {
             Descriptor::OfSink(sink, _) => Some(sink),
-            Descriptor::Own(_) | Descriptor::Shared(_) => None,
+            Descriptor::Own(_) => None,
         }
     }
 

@@ -120,6 +120,10 @@ impl Dir for Handle<ForNames> {
         })
     }
 
+    fn hold_device(&self) -> io::Result<Arc<dyn Inode>> {
+        self.call(Call::Hold, |disk| Ok(self.shared.open(disk, self.ino, Held) as Arc<dyn Inode>))
+    }
+
     fn dir(&self, name: &Name, follow: Follow, missing: Missing) -> io::Result<Arc<dyn Dir>> {
         let open = |disk: &mut Disk, ino| {
             disk.directory(ino)?;
@@ -174,6 +178,10 @@ impl Dir for Handle<ForNames> {
                     let (ino, is_new) = self.open_in_place(disk, name, missing, follow)?;
                     (ino, is_new, None)
                 }
+                Create::Complete { follow } => {
+                    let (ino, is_new) = self.open_in_place(disk, name, Missing::Fail, follow)?;
+                    (ino, is_new, None)
+                }
                 Create::Temporary(tag) => {
                     if self.leftover(disk, tag)?.is_some() {
                         self.drop_name(disk, &tag.name());
@@ -190,7 +198,8 @@ impl Dir for Handle<ForNames> {
                 }
             };
             let temporary = temporary.map(|tag| (self.ino, tag.name(), name.clone()));
-            let sink = ForWriting::new(disk, ino, is_new, temporary);
+            let opened = (!is_new).then(|| disk.stat(ino, self.shared.device.id));
+            let sink = ForWriting::new(disk, ino, opened, temporary);
             Ok(self.shared.open(disk, ino, sink) as Arc<dyn SinkFile>)
         })
     }
@@ -198,7 +207,7 @@ impl Dir for Handle<ForNames> {
     fn nameless(&self) -> io::Result<Arc<dyn SinkFile>> {
         self.call(Call::OpenSink, |disk| {
             let ino = new_file(disk, TEMPORARY_MODE);
-            let sink = ForWriting::new(disk, ino, true, None);
+            let sink = ForWriting::new(disk, ino, None, None);
             Ok(self.shared.open(disk, ino, sink) as Arc<dyn SinkFile>)
         })
     }

@@ -41,7 +41,8 @@ pub(super) struct ForReading {
 /// A file that is open for writing.
 #[derive(Debug)]
 pub(super) struct ForWriting {
-    is_new: bool,
+    /// Metadata from when the file was opened; `None` if the open created it.
+    opened: Option<Stat>,
     /// Temporary name and final name in a directory.
     temporary: Option<(Ino, Name, Name)>,
     is_committed: AtomicBool,
@@ -60,11 +61,11 @@ impl ForWriting {
     pub(super) fn new(
         disk: &Disk,
         ino: Ino,
-        is_new: bool,
+        opened: Option<Stat>,
         temporary: Option<(Ino, Name, Name)>,
     ) -> ForWriting {
         ForWriting {
-            is_new,
+            opened,
             temporary,
             is_committed: AtomicBool::new(false),
             seen: Mutex::new(disk.node(ino).lost.0),
@@ -140,7 +141,11 @@ fn write_in(disk: &mut Disk, ino: Ino, at: u64, bytes: &[u8]) -> io::Result<()> 
 
 impl SinkFile for Handle<ForWriting> {
     fn is_new(&self) -> bool {
-        self.role.is_new
+        self.role.opened.is_none()
+    }
+
+    fn opened(&self) -> io::Result<Stat> {
+        self.role.opened.map_or_else(|| self.stat(), Ok)
     }
 
     fn lock(&self) -> io::Result<bool> {

@@ -149,6 +149,11 @@ defects! {
     AttributesAreTruncated,
     RemovedAttributeIsClaimed,
     AttributesOfEntriesFollowLinks,
+    NamedEntryIsBehindLinks,
+    HeldDeviceIsNotSynced,
+    CompleteCreatesFiles,
+    CompleteFollowsNoLinks,
+    OpenedMetadataIsThatOfNow,
 }
 
 use Defect as D;
@@ -288,7 +293,7 @@ impl BadDir {
     fn sink_of(&self, inner: Arc<dyn SinkFile>, name: &Name, create: Create) -> Arc<dyn SinkFile> {
         let tag = match create {
             Create::Temporary(tag) | Create::Resume(tag) => Some(tag),
-            Create::New { .. } | Create::InPlace { .. } => None,
+            Create::New { .. } | Create::InPlace { .. } | Create::Complete { .. } => None,
         };
         Arc::new(BadSink {
             inner,
@@ -351,6 +356,24 @@ impl Dir for BadDir {
 
     fn hold(&self, name: &Name) -> io::Result<Arc<dyn Inode>> {
         Ok(Arc::new(BadInode { inner: self.inner.hold(name)?, defect: self.defect }))
+    }
+
+    fn named(&self, name: &Name) -> io::Result<Arc<dyn Inode>> {
+        match self.defect {
+            D::NamedEntryIsBehindLinks => match self.inner.source(name, Follow::Yes) {
+                Ok(file) => Ok(file),
+                Err(_) => self.hold(name),
+            },
+            _ => self.hold(name),
+        }
+    }
+
+    fn hold_device(&self) -> io::Result<Arc<dyn Inode>> {
+        let defect = match self.defect {
+            D::HeldDeviceIsNotSynced => D::SyncOfDeviceDoesNothing,
+            defect => defect,
+        };
+        Ok(Arc::new(BadInode { inner: self.inner.hold_device()?, defect }))
     }
 
     fn attributes_at(&self, name: &Name) -> io::Result<Vec<CString>> {
@@ -437,6 +460,12 @@ impl Dir for BadDir {
                 Create::InPlace { missing: Missing::Fail, follow: Follow::No },
             ) => dir
                 .sink(name, Create::InPlace { missing: Missing::Create { mode: 0o600 }, follow: Follow::No }),
+            (D::CompleteCreatesFiles, Create::Complete { follow }) => {
+                dir.sink(name, Create::InPlace { missing: Missing::Create { mode: 0o600 }, follow })
+            }
+            (D::CompleteFollowsNoLinks, Create::Complete { .. }) => {
+                dir.sink(name, Create::Complete { follow: Follow::No })
+            }
             (D::InPlaceFollowsLinks, Create::InPlace { missing, .. }) => {
                 dir.sink(name, Create::InPlace { missing, follow: Follow::Yes })
             }
@@ -680,6 +709,10 @@ impl SourceFile for BadSource {
 }
 
 impl SinkFile for BadSink {
+    fn opened(&self) -> io::Result<Stat> {
+        if self.defect == D::OpenedMetadataIsThatOfNow { self.inner.stat() } else { self.inner.opened() }
+    }
+
     fn is_new(&self) -> bool {
         self.inner.is_new() || self.defect == D::AllFilesAreNew
     }

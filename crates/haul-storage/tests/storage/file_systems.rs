@@ -151,6 +151,7 @@ fn vfat_subject(view: &Path) -> LocalSubject {
         Feature::Modes,
         Feature::Owners,
         Feature::Attributes,
+        Feature::AccessLists,
         Feature::Nanoseconds,
         Feature::FarTimes,
         Feature::Holes,

@@ -8,7 +8,6 @@ use std::ffi::{CStr, CString, OsStr};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use thiserror::Error;
 
 /// Size, in bytes, of the first buffer for a list or a value. Nearly all fit, and then one call is
 /// enough.
@@ -27,26 +26,12 @@ pub enum Place<'a> {
     Name(BorrowedFd<'a>, &'a CStr),
 }
 
-/// An attribute that could not be copied.
-#[derive(Debug, Error)]
-#[error("cannot copy attribute {name:?}: {source}")]
-pub struct XattrFailure {
-    /// Name of the attribute with its namespace, for example `user.comment`.
-    pub name: CString,
-    /// Side that failed.
-    pub side: XattrSide,
-    /// Error of the kernel.
-    pub source: io::Error,
-}
+/// Attribute that holds the access permissions of a file beyond its mode: a POSIX access control
+/// list, in the form by which the kernel exposes it.
+pub const ACL_ACCESS: &CStr = c"system.posix_acl_access";
 
-/// Side of a copy.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum XattrSide {
-    /// The attribute could not be read.
-    Source,
-    /// The attribute could not be set.
-    Destination,
-}
+/// Attribute that holds the initial access control list of new files in a directory.
+pub const ACL_DEFAULT: &CStr = c"system.posix_acl_default";
 
 /// Returns the names of all attributes visible to this user, with their namespaces. Returns an
 /// empty list if the file system has none.
@@ -137,38 +122,6 @@ pub fn remove_xattr(place: Place<'_>, name: &CStr) -> io::Result<bool> {
         Err(Errno::NODATA) => Ok(false),
         Err(errno) => Err(errno.into()),
     }
-}
-
-/// Copies every attribute of `src` that `filter` accepts, and continues after failures. Returns the
-/// failures.
-///
-/// An attribute that vanishes during the copy is not a failure. Attributes that only `dst` has
-/// stay.
-///
-/// # Errors
-///
-/// Returns an error if the attributes of the source cannot be listed.
-pub fn copy_xattrs(
-    src: Place<'_>,
-    dst: Place<'_>,
-    filter: impl Fn(&CStr) -> bool,
-) -> io::Result<Vec<XattrFailure>> {
-    let mut failures = Vec::new();
-    for name in list_xattrs(src)? {
-        if !filter(&name) {
-            continue;
-        }
-        let (side, source) = match get_xattr(src, &name) {
-            Ok(None) => continue,
-            Err(error) => (XattrSide::Source, error),
-            Ok(Some(value)) => match set_xattr(dst, &name, &value) {
-                Ok(()) => continue,
-                Err(error) => (XattrSide::Destination, error),
-            },
-        };
-        failures.push(XattrFailure { name, side, source });
-    }
-    Ok(failures)
 }
 
 impl<'a> Place<'a> {

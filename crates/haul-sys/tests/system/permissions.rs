@@ -1,9 +1,9 @@
-//! Tests of setting and reading owner, mode, times, attributes and access control lists.
+//! Tests of setting and reading owner, mode, times and attributes.
 
 use crate::{Place as Folder, errno, opened, places};
 use haul_lab::mounts::FsKind;
 use haul_lab::needs::{Need, met_or_skip};
-use haul_sys::metadata::{self, ACL_ACCESS, ACL_DEFAULT, AclError, Place, Times, XattrSide};
+use haul_sys::metadata::{self, Place, Times};
 use haul_sys::open::{create_new_at, mkdir_at, mknod_at, symlink_at};
 use haul_sys::stat::{stat_at, stat_fd};
 use haul_sys::{FileKind, Follow, Timespec, process};
@@ -135,44 +135,6 @@ fn xattrs_round_trip_by_file_and_by_name() {
 }
 
 #[test]
-fn selected_xattrs_are_copied_and_a_failure_does_not_stop_others() {
-    for place in places() {
-        let dir = opened(place.path());
-        let src = File::from(create_new_at(&dir, c"src", 0o600).expect("made"));
-        if !has_user_attributes(&place, &src) {
-            continue;
-        }
-        for name in [c"user.a", c"user.b", c"user.secret"] {
-            metadata::set_xattr(Place::file(&src), name, name.to_bytes()).expect("set");
-        }
-        let dst = File::from(create_new_at(&dir, c"dst", 0o600).expect("made"));
-        let wanted = |name: &CStr| name.to_bytes().starts_with(b"user.") && name != c"user.secret";
-        let failures =
-            metadata::copy_xattrs(Place::file(&src), Place::name(&dir, c"dst"), wanted).expect("listed");
-        assert!(failures.is_empty(), "{failures:?}");
-        assert_eq!(
-            metadata::get_xattr(Place::file(&dst), c"user.a").expect("read"),
-            Some(b"user.a".to_vec())
-        );
-        assert_eq!(
-            metadata::get_xattr(Place::file(&dst), c"user.b").expect("read"),
-            Some(b"user.b".to_vec())
-        );
-        assert_eq!(metadata::get_xattr(Place::file(&dst), c"user.secret").expect("read"), None);
-
-        // Symbolic links have no user attributes: each attribute is refused, and each refusal is
-        // reported.
-        symlink_at("dst", &dir, c"link").expect("made");
-        let failures =
-            metadata::copy_xattrs(Place::file(&src), Place::name(&dir, c"link"), wanted).expect("listed");
-        let failed: BTreeSet<&CStr> = failures.iter().map(|failure| &*failure.name).collect();
-        assert_eq!(failed, BTreeSet::from([c"user.a", c"user.b"]));
-        assert!(failures.iter().all(|failure| failure.side == XattrSide::Destination));
-        assert_eq!(metadata::get_xattr(Place::file(&dst), c"user.secret").expect("read"), None);
-    }
-}
-
-#[test]
 fn xattrs_of_a_symlink_are_set_without_following_it() {
     if !met_or_skip(&[Need::Root]) {
         return;
@@ -191,112 +153,5 @@ fn xattrs_of_a_symlink_are_set_without_following_it() {
             Some(b"link".to_vec())
         );
         assert_eq!(metadata::get_xattr(Place::file(&file), c"trusted.haul").expect("an answer"), None);
-    }
-}
-
-/// Returns an access control list in the kernel's format (linux/posix_acl_xattr.h): version 2, then
-/// tag, permission and id of each entry, little-endian. The list grants `user` to a second user and
-/// limits all others to `mask`.
-fn list(user: u16, mask: u16) -> Vec<u8> {
-    const NOBODY: u32 = u32::MAX;
-    let entries: [(u16, u16, u32); 5] =
-        [(0x01, 6, NOBODY), (0x02, user, 4_321), (0x04, 4, NOBODY), (0x10, mask, NOBODY), (0x20, 0, NOBODY)];
-    let mut bytes = 2_u32.to_le_bytes().to_vec();
-    for (tag, permission, id) in entries {
-        bytes.extend_from_slice(&tag.to_le_bytes());
-        bytes.extend_from_slice(&permission.to_le_bytes());
-        bytes.extend_from_slice(&id.to_le_bytes());
-    }
-    bytes
-}
-
-/// Sets a list. Returns true if lists can be set here.
-fn set_list(folder: &Folder, place: Place<'_>, name: &CStr, value: &[u8]) -> bool {
-    match metadata::set_xattr(place, name, value) {
-        Ok(()) => true,
-        Err(error) => {
-            assert_eq!(errno(&error), Some(Errno::OPNOTSUPP));
-            folder.lacks("access control lists", &[]);
-            false
-        }
-    }
-}
-
-#[test]
-fn acl_is_copied_with_the_mode_and_an_old_acl_is_removed() {
-    for place in places() {
-        let dir = opened(place.path());
-        let src = File::from(create_new_at(&dir, c"src", 0o600).expect("made"));
-        let dst = File::from(create_new_at(&dir, c"dst", 0o600).expect("made"));
-        let plain = File::from(create_new_at(&dir, c"plain", 0o600).expect("made"));
-        metadata::set_mode_fd(&plain, 0o2751).expect("set");
-        let (from, to) = (Place::file(&src), Place::file(&dst));
-        if !set_list(&place, from, ACL_ACCESS, &list(7, 6)) {
-            continue;
-        }
-        let mode = stat_fd(&src).expect("found").mode;
-        assert_eq!(mode, 0o660, "the group bits are the mask");
-        metadata::copy_acl(from, to, FileKind::Regular, mode | 0o4000).expect("copied");
-        assert_eq!(metadata::get_xattr(to, ACL_ACCESS).expect("read"), Some(list(7, 6)));
-        assert_eq!(stat_fd(&dst).expect("found").mode, 0o4660);
-
-        for to in [to, Place::name(&dir, c"dst")] {
-            assert!(set_list(&place, to, ACL_ACCESS, &list(5, 4)));
-            metadata::copy_acl(Place::file(&plain), to, FileKind::Regular, 0o2751).expect("copied");
-            assert_eq!(metadata::get_xattr(to, ACL_ACCESS).expect("an answer"), None);
-            assert_eq!(stat_fd(&dst).expect("found").mode, 0o2751);
-        }
-    }
-}
-
-#[test]
-fn default_acl_is_copied_or_removed_like_that_of_the_source() {
-    for place in places() {
-        let dir = opened(place.path());
-        for name in [c"with", c"without", c"copy"] {
-            mkdir_at(&dir, name, 0o755).expect("made");
-        }
-        let (with, without, copy) =
-            (Place::name(&dir, c"with"), Place::name(&dir, c"without"), Place::name(&dir, c"copy"));
-        if !set_list(&place, with, ACL_DEFAULT, &list(7, 7)) {
-            continue;
-        }
-        metadata::copy_acl(with, copy, FileKind::Directory, 0o750).expect("copied");
-        assert_eq!(metadata::get_xattr(copy, ACL_DEFAULT).expect("read"), Some(list(7, 7)));
-        assert_eq!(stat_at(&dir, c"copy", Follow::No).expect("found").mode, 0o750);
-        metadata::copy_acl(without, copy, FileKind::Directory, 0o700).expect("copied");
-        assert_eq!(metadata::get_xattr(copy, ACL_DEFAULT).expect("an answer"), None);
-    }
-}
-
-#[test]
-fn source_without_acls_gives_only_its_mode() {
-    // /proc has no access control lists.
-    let src = File::open("/proc/self/status").expect("opens");
-    for place in places() {
-        let dst = File::from(create_new_at(opened(place.path()), c"dst", 0o600).expect("made"));
-        metadata::copy_acl(Place::file(&src), Place::file(&dst), FileKind::Regular, 0o444).expect("copied");
-        assert_eq!(stat_fd(&dst).expect("found").mode, 0o444);
-        assert!(
-            metadata::copy_xattrs(Place::file(&src), Place::file(&dst), |_| true).expect("listed").is_empty()
-        );
-    }
-}
-
-#[test]
-fn unsupported_acl_is_an_error_and_the_mode_is_still_set() {
-    for place in places() {
-        let src = File::from(create_new_at(opened(place.path()), c"src", 0o600).expect("made"));
-        if !set_list(&place, Place::file(&src), ACL_ACCESS, &list(7, 6)) {
-            continue;
-        }
-        // A pipe has a mode and no attributes.
-        let (_reader, pipe) = std::io::pipe().expect("a pipe");
-        let outcome = metadata::copy_acl(Place::file(&src), Place::file(&pipe), FileKind::Regular, 0o640);
-        match outcome {
-            Err(AclError::Write(error)) => assert_eq!(errno(&error), Some(Errno::OPNOTSUPP)),
-            other => panic!("{other:?}"),
-        }
-        assert_eq!(stat_fd(&pipe).expect("found").mode, 0o640);
     }
 }

@@ -1,5 +1,6 @@
 //! A range of a file after the first: it uses the sink that the first range opened.
 
+use super::regular::is_of_another_kind;
 use crate::cp::copied_file::CopiedFile;
 use crate::cp::directory::Directory;
 use crate::cp::job::Job;
@@ -7,7 +8,6 @@ use crate::cp::ranges::Ranges;
 use crate::location::EntryName;
 use haul_engine::copy::{CopyError, CopySource, FileEnds, FileJob, Part, Refusal, Tally};
 use haul_storage::FileKind;
-use haul_sys::{open, stat};
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::Instant;
@@ -37,13 +37,18 @@ pub(super) fn open<'j>(job: &'j Job<'j>, range: LaterRange<'_>) -> Result<Option
         CopySource::File(_) => (first.source.clone(), first.source_stat),
         // Data that was read from a stream cannot be read again.
         CopySource::Generated(..) | CopySource::Stream(_) => {
-            let dir = parent.source.descriptor().map_err(unopened)?;
-            let fd = open::open_stream_at(dir, &*source_name, first.follow).map_err(unopened)?;
-            let found = stat::stat_fd(&fd).map_err(unopened)?;
+            let (place, kind) = (parent.source_at(&source_name), first.source_stat.kind);
+            let opened = match job.open_source(&place, kind, first.follow) {
+                Err(error) if is_of_another_kind(&error) => {
+                    return Err(Refusal::Replaced(parent.source_path_of(&source_name)).into());
+                }
+                opened => opened.map_err(unopened)?,
+            };
+            let Some((source, found)) = opened else { return Ok(None) };
             if found.identity() != first.source_stat.identity() {
                 return Err(Refusal::Replaced(parent.source_path_of(&source_name)).into());
             }
-            (job.source_end(fd.into(), found), found)
+            (source, found)
         }
     };
     if source_stat.kind == FileKind::Regular {

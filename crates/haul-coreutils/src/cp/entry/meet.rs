@@ -6,12 +6,12 @@ use super::task::{Sink, Task};
 use crate::cp::backup;
 use crate::cp::links::LinkAction;
 use crate::cp::rules::{Dereference, Existing, Make};
+use crate::location::Location;
 use haul_engine::copy::{CopyError, Question, Refusal, Tally, is_as_new, quote};
 use haul_storage::{FileKind, Follow, SourceFile, Stat};
 use haul_sys::process;
 use std::ffi::OsStr;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Returns true for `ELOOP`. The number is the same on all architectures of Linux but three; the
@@ -68,13 +68,15 @@ impl Task<'_, '_> {
     /// Opens source and sink for reading, if both are still the files that were found.
     fn open_both(&self, before: &Stat) -> io::Result<(Arc<dyn SourceFile>, Arc<dyn SourceFile>)> {
         let follow = if self.looks_at_link() { Follow::No } else { Follow::Yes };
-        let source = self.entry.source().open_source(self.follows())?;
-        let sink = self.sink_at().open_source(follow)?;
-        let held = |(file, found): (OwnedFd, Stat), met: &Stat| match found.identity() == met.identity() {
-            true => Ok(self.job.opened.source(file.into(), found)),
-            false => Err(io::Error::other("another file has this name now")),
+        let open = |place: Location<'_>, follow, met: &Stat| {
+            let file = place.source(follow, &self.job.opened)?;
+            match file.opened().identity() == met.identity() {
+                true => Ok(file),
+                false => Err(io::Error::other("another file has this name now")),
+            }
         };
-        Ok((held(source, &self.source)?, held(sink, before)?))
+        let source = open(self.entry.source(), self.follows(), &self.source)?;
+        Ok((source, open(self.sink_at(), follow, before)?))
     }
 
     fn look_at_sink(&self) -> Result<Sink, CopyError> {

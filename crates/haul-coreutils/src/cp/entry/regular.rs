@@ -5,7 +5,7 @@ use super::standing::{CompleteSink, complete, refuse_second_writer};
 use super::task::{Sink, Task, made_line};
 use crate::cp::contexts::{Label, Labelling};
 use crate::cp::copied_file::CopiedFile;
-use crate::cp::descriptors::sink_fd;
+use crate::cp::descriptors::{sink_descriptor, source_descriptor};
 use crate::cp::directory::Identity;
 use crate::cp::job::Job;
 use crate::cp::links::WriteTurn;
@@ -13,16 +13,13 @@ use crate::cp::ranges::OpenedEnds;
 use crate::cp::rules::{Contexts, CopyRules, Dereference, Make};
 use crate::cp::tree_entry::Entry;
 use crate::cp::tree_worker::Counted;
-use haul_engine::copy::{CopyError, CopySink, FileEnds, FileJob, Refusal, SinkState, Tally};
-use haul_storage::local::{OpenedSink, Stream};
-use haul_storage::{FileKind, Follow, Stat};
-use haul_sys::filesystem::FileSystem;
+use haul_engine::copy::{CopyError, CopySink, CopySource, FileEnds, FileJob, Refusal, SinkState, Tally};
+use haul_storage::local::Stream;
+use haul_storage::{Backing, Create, FileKind, Follow, Missing, Stat};
 use haul_sys::metadata::Place;
 use haul_sys::open as sys;
 use haul_sys::{stat, wait};
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -44,20 +41,19 @@ pub(super) fn into_new_directory<'j>(job: &'j Job<'j>, entry: &Entry) -> Option<
         return None;
     }
     let begun = Instant::now();
-    let source = sys::open_entry_at(parent.source.descriptor().ok()?, &*entry.source_name).ok()?;
-    let source_stat = stat::stat_fd(&source).ok()?;
+    let source = parent.source_at(&entry.source_name).source(Follow::No, &job.opened).ok()?;
+    let source_stat = *source.opened();
     let may_have_others = source_stat.nlink > 1 || (rules.moves && job.memory.is_claimed(&source_stat));
-    let is_plain = source_stat.kind == FileKind::Regular && !job.is_own_waybill(&source_stat);
-    if !is_plain || (rules.preserve.links && may_have_others) {
+    if job.is_own_waybill(&source_stat) || (rules.preserve.links && may_have_others) {
         return None;
     }
     let mode = NewMode::of(rules, job.user, &source_stat);
     let (source_path, sink_path) = (|| entry.source_path(), || entry.sink_path());
     let place = parent.sink_at(&entry.sink_name);
     let labelling = Labelling::of_file(job, (&source_path, &sink_path), &place, true);
+    let source = CopySource::of(source);
     let label = announced(labelling.as_ref(), &source).ok()?;
-    let sink_dir = parent.sink.descriptor().ok()?;
-    let sink = sys::create_new_at(sink_dir, &*entry.sink_name, mode.first).ok()?;
+    let sink = CopySink::File(place.sink(Create::New { mode: mode.first }, &job.opened).ok()?);
     checked(labelling.as_ref(), &label, &sink).ok()?;
     if entry.counted == Counted::Later {
         Tally::add(&job.tally().files_found, 1);
@@ -68,13 +64,7 @@ pub(super) fn into_new_directory<'j>(job: &'j Job<'j>, entry: &Entry) -> Option<
     if let Some(line) = now {
         job.report().made(&line);
     }
-    let device = parent.sink_dev.unwrap_or(0);
-    let ends = FileEnds {
-        source: job.source_end(source.into(), source_stat),
-        source_stat,
-        sink: CopySink::File(job.opened.sink(sink.into(), device, OpenedSink::CREATED)),
-        sink_state: SinkState::New,
-    };
+    let ends = FileEnds { source, source_stat, sink, sink_state: SinkState::New };
     let copied = CopiedFile {
         job,
         parent: Arc::clone(parent),
@@ -93,13 +83,13 @@ pub(super) fn into_new_directory<'j>(job: &'j Job<'j>, entry: &Entry) -> Option<
 }
 
 /// Sets the security context that the kernel gives to the next file.
-fn announced(labelling: Option<&Labelling<'_, '_>>, source: &impl AsFd) -> Result<Label, CopyError> {
-    labelling.map_or(Ok(Label::Any), |labelling| labelling.announce(Place::file(source)))
+fn announced(labelling: Option<&Labelling<'_, '_>>, source: &CopySource) -> Result<Label, CopyError> {
+    labelling.map_or(Ok(Label::Any), |labelling| labelling.announce(Place::File(source_descriptor(source))))
 }
 
 /// Labels a sink before any data is written into it.
-fn checked(labelling: Option<&Labelling<'_, '_>>, label: &Label, sink: impl AsFd) -> Result<(), CopyError> {
-    labelling.map_or(Ok(()), |labelling| labelling.check(label, Place::file(&sink)))
+fn checked(labelling: Option<&Labelling<'_, '_>>, label: &Label, sink: &CopySink) -> Result<(), CopyError> {
+    labelling.map_or(Ok(()), |labelling| labelling.check(label, Place::File(sink_descriptor(sink))))
 }
 
 /// Mode with which a new file is opened.
@@ -127,13 +117,12 @@ impl NewMode {
 /// sink.
 pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Result<FileJob<'j>, CopyError> {
     let begun = Instant::now();
-    let (source, source_stat) = open_source(task)?;
+    let (source, source_stat) = task.open_source()?;
     let mode = NewMode::of(task.rules, task.job.user, &source_stat);
     let (source_path, sink_path) = (|| task.source_path(), || task.sink_path());
     let place = task.sink_at();
     let labelling = Labelling::of_file(task.job, (&source_path, &sink_path), &place, sink.is_new);
     let label = announced(labelling.as_ref(), &source)?;
-    let source = task.job.source_end(source.into(), source_stat);
     let complete = complete(task, sink, &source, &source_stat)?;
     let is_complete = complete.is_some();
     let (sink_end, standing, existing, held) = match complete {
@@ -141,21 +130,20 @@ pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Res
             (CopySink::File(file), standing, ExistingSink::File, Some(turn))
         }
         None => {
-            let (fd, existing) = open_sink(task, sink, &mode)?;
-            let standing = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
-                action: "fstat",
-                path: task.sink_path(),
-                source,
-            })?;
-            (sink_end(task, fd.into(), &standing, existing), standing, existing, None)
+            let (sink_end, existing) = open_sink(task, sink, &mode)?;
+            let standing = match &sink_end {
+                CopySink::File(file) => file.opened(),
+                CopySink::Stream(stream) => stream.file().stat(),
+            };
+            let standing = standing.map_err(task.cannot("fstat"))?;
+            (sink_end, standing, existing, None)
         }
     };
-    let fd = sink_fd(&sink_end);
-    checked(labelling.as_ref(), &label, fd)?;
+    checked(labelling.as_ref(), &label, &sink_end)?;
     let is_new = existing.is_new();
     let is_another = |before: Stat| {
         let is_another = before.kind == FileKind::Regular && before.identity() != standing.identity();
-        is_another && !was_copied_up(task, fd, &before, &standing)
+        is_another && !was_copied_up(task, &sink_end, &before, &standing)
     };
     if !is_new && sink.before.is_some_and(is_another) {
         return Err(Refusal::Replaced(task.sink_path()).into());
@@ -199,16 +187,6 @@ pub(super) fn open<'j>(task: &Task<'_, 'j>, sink: &Sink, is_linked: bool) -> Res
     Ok(FileJob::new(ends, task.entry.part, begun, copied))
 }
 
-/// Returns an open sink for the data path.
-fn sink_end(task: &Task<'_, '_>, file: File, standing: &Stat, existing: ExistingSink) -> CopySink {
-    // An existing file is open for writing only.
-    let opened = OpenedSink { is_new: existing.is_new(), is_readable: existing.is_new() };
-    match standing.kind {
-        FileKind::Regular => CopySink::File(task.job.opened.sink(file, standing.dev, opened)),
-        _ => CopySink::Stream(Stream::new(file.into())),
-    }
-}
-
 /// Returns both ends for the ranges after the first.
 fn opened_ends(
     task: &Task<'_, '_>,
@@ -235,13 +213,13 @@ fn opened_ends(
 /// Returns true if a file of overlayfs got another inode number because it was opened for writing.
 /// Without an index, as in containers, this happens to a file with several names in the lower
 /// layer. The new file has one name, and the other properties of the old one.
-fn was_copied_up(task: &Task<'_, '_>, sink: BorrowedFd<'_>, before: &Stat, now: &Stat) -> bool {
+fn was_copied_up(task: &Task<'_, '_>, sink: &CopySink, before: &Stat, now: &Stat) -> bool {
     let facts = |stat: &Stat| (stat.kind, stat.size, stat.mtime, stat.mode, stat.uid, stat.gid);
     before.nlink > 1
         && now.nlink == 1
         && facts(before) == facts(now)
         && now.identity() != task.source.identity()
-        && FileSystem::of(sink).is_overlay()
+        && sink.inode().device().capabilities.backing == Backing::FileBelow
 }
 
 /// Returns true if the sink may hold a part of the source and must not be truncated. This is so for
@@ -278,25 +256,22 @@ fn begin_alone(
     Ok(turn)
 }
 
-fn open_source(task: &Task<'_, '_>) -> Result<(OwnedFd, Stat), CopyError> {
-    let unopened = |source| CopyError::OpenSource { path: task.source_path(), source };
-    let dir = &task.entry.parent.source.descriptor().map_err(unopened)?;
-    let name = &*task.entry.source_name;
-    let opened = match task.source.kind {
-        FileKind::Regular => sys::open_source_at(dir, name, task.follows(), false).map(Some),
-        FileKind::Fifo => wait::open_pipe_source_at(dir, name, task.follows(), || task.job.is_stopping()),
-        _ => sys::open_stream_at(dir, name, task.follows()).map(Some),
-    };
-    let fd = opened.map_err(unopened)?.ok_or_else(|| stopped(task))?;
-    let found = stat::stat_fd(&fd).map_err(|source| CopyError::Cannot {
-        action: "fstat",
-        path: task.source_path(),
-        source,
-    })?;
-    if found.identity() != task.source.identity() {
-        return Err(Refusal::Replaced(task.source_path()).into());
+/// Returns true for the error of [`Job::open_source`] for a file that another kind replaced.
+pub(super) fn is_of_another_kind(error: &io::Error) -> bool {
+    // An error of openat(2) has a number.
+    error.kind() == io::ErrorKind::InvalidInput && error.raw_os_error().is_none()
+}
+
+impl Task<'_, '_> {
+    fn open_source(&self) -> Result<(CopySource, Stat), CopyError> {
+        let replaced = || Refusal::Replaced(self.source_path()).into();
+        match self.job.open_source(&self.entry.source(), self.source.kind, self.follows()) {
+            Ok(Some((_, found))) if found.identity() != self.source.identity() => Err(replaced()),
+            Ok(opened) => opened.ok_or_else(|| stopped(self)),
+            Err(error) if is_of_another_kind(&error) => Err(replaced()),
+            Err(source) => Err(CopyError::OpenSource { path: self.source_path(), source }),
+        }
     }
-    Ok((fd, found))
 }
 
 /// Returns the error for a job that was stopped while a pipe had no peer.
@@ -331,43 +306,74 @@ impl ExistingSink {
 
 /// Opens the existing sink or creates it. An existing sink keeps its bytes for now, because another
 /// worker of this job may be writing it.
-fn open_sink(task: &Task<'_, '_>, sink: &Sink, mode: &NewMode) -> Result<(OwnedFd, ExistingSink), CopyError> {
-    let dir = &task.entry.parent.sink.descriptor().map_err(task.cannot("create regular file"))?;
-    let name = task.sink_name();
+fn open_sink(
+    task: &Task<'_, '_>,
+    sink: &Sink,
+    mode: &NewMode,
+) -> Result<(CopySink, ExistingSink), CopyError> {
+    let cannot = task.cannot("create regular file");
+    let (place, storage) = (task.sink_at(), &task.job.opened);
     if !sink.is_new {
-        let opened = if sink.before.is_some_and(|before| before.kind == FileKind::Fifo) {
-            wait::open_pipe_sink_at(dir, name, Follow::Yes, || task.job.is_stopping())
-        } else {
-            sys::open_existing_at(dir, name, false, Follow::Yes).map(Some)
-        };
-        match opened {
-            Ok(fd) => return fd.map(|fd| (fd, ExistingSink::File)).ok_or_else(|| stopped(task)),
+        match open_existing(task, sink.before.map(|before| before.kind)) {
+            Ok(opened) => {
+                return opened.map(|end| (end, ExistingSink::File)).ok_or_else(|| stopped(task));
+            }
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if is_own_read_only(task, sink, &error) => {
-                return open_read_only(task, sink).map_err(task.cannot("create regular file"));
+                return open_read_only(task, sink).map_err(cannot);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return Err(Refusal::Replaced(task.sink_path()).into());
             }
             Err(error) if task.rules.force && removing_helps(&error) => remove_unopenable_sink(task)?,
-            Err(error) => return Err(task.cannot("create regular file")(error)),
+            Err(error) => return Err(cannot(error)),
         }
     }
-    let error = match sys::create_new_at(dir, name, mode.first) {
-        Ok(fd) => return Ok((fd, ExistingSink::Nothing)),
+    let error = match place.sink(Create::New { mode: mode.first }, storage) {
+        Ok(file) => return Ok((CopySink::File(file), ExistingSink::Nothing)),
         Err(error) => error,
     };
-    if error.kind() == io::ErrorKind::AlreadyExists && task.sink_at().read_link().is_ok() {
+    if error.kind() == io::ErrorKind::AlreadyExists && place.read_link().is_ok() {
         if !task.rules.open_dangling {
             return Err(Refusal::DanglingSink(task.sink_path()).into());
         }
-        let made = sys::create_through_at(dir, name, mode.first);
-        return made.map(|fd| (fd, ExistingSink::Link)).map_err(task.cannot("create regular file"));
+        let missing = Missing::Create { mode: mode.first };
+        let through = Create::InPlace { missing, follow: Follow::Yes };
+        let made = place.sink(through, storage).map_err(cannot)?;
+        let existing = if made.is_new() { ExistingSink::Link } else { ExistingSink::File };
+        return Ok((CopySink::File(made), existing));
     }
-    let ends_in_slash = name.as_encoded_bytes().ends_with(b"/");
+    let ends_in_slash = place.name().as_encoded_bytes().ends_with(b"/");
     let error = if error.kind() == io::ErrorKind::IsADirectory && ends_in_slash {
         io::Error::from_raw_os_error(20) // ENOTDIR: only the trailing slash asks for a directory.
     } else {
         error
     };
-    Err(task.cannot("create regular file")(error))
+    Err(cannot(error))
+}
+
+/// Opens an existing sink, which had this kind. Returns `None` if the job stopped while a pipe had
+/// no reader.
+///
+/// # Errors
+/// Returns the errors of openat(2), and [`io::ErrorKind::AlreadyExists`] if a file of another kind
+/// replaced it.
+fn open_existing(task: &Task<'_, '_>, kind: Option<FileKind>) -> io::Result<Option<CopySink>> {
+    let place = task.sink_at();
+    if kind.is_none_or(|kind| kind == FileKind::Regular) {
+        let there = Create::InPlace { missing: Missing::Fail, follow: Follow::Yes };
+        return place.sink(there, &task.job.opened).map(CopySink::File).map(Some);
+    }
+    let (dir, name) = (place.base()?, place.name());
+    let opened = match kind {
+        Some(FileKind::Fifo) => wait::open_pipe_sink_at(dir, name, Follow::Yes, || task.job.is_stopping())?,
+        _ => Some(sys::open_existing_at(dir, name, Follow::Yes)?),
+    };
+    let Some(file) = opened else { return Ok(None) };
+    if stat::stat_fd(&file)?.kind == FileKind::Regular {
+        return Err(io::ErrorKind::AlreadyExists.into());
+    }
+    Ok(Some(CopySink::Stream(Stream::new(file.into()))))
 }
 
 /// Returns true if an earlier run may have made this sink read-only, as its source is.
@@ -383,11 +389,11 @@ fn is_own_read_only(task: &Task<'_, '_>, sink: &Sink, error: &io::Error) -> bool
 }
 
 /// Opens a read-only sink of this user. It gets its mode when it is complete.
-fn open_read_only(task: &Task<'_, '_>, sink: &Sink) -> io::Result<(OwnedFd, ExistingSink)> {
-    let (dir, name) = (task.entry.parent.sink.descriptor()?, task.sink_name());
-    let mode = sink.before.map_or(0, |before| before.mode);
-    task.sink_at().set_mode(mode | 0o200)?;
-    Ok((sys::open_existing_at(dir, name, false, Follow::No)?, ExistingSink::ReadOnly))
+fn open_read_only(task: &Task<'_, '_>, sink: &Sink) -> io::Result<(CopySink, ExistingSink)> {
+    let (place, mode) = (task.sink_at(), sink.before.map_or(0, |before| before.mode));
+    place.set_mode(mode | 0o200)?;
+    let there = Create::InPlace { missing: Missing::Fail, follow: Follow::No };
+    Ok((CopySink::File(place.sink(there, &task.job.opened)?), ExistingSink::ReadOnly))
 }
 
 /// Returns true if removing the sink helps after this open error. The cause must be the file

@@ -2,15 +2,9 @@
 //! overwritten.
 
 use super::task::{Sink, Task};
-use crate::cp::descriptors::source_fd;
 use crate::cp::links::WriteTurn;
 use haul_engine::copy::{CopyError, CopySource, Refusal, Verify, is_same_time};
-use haul_storage::SinkFile;
-use haul_storage::local::OpenedSink;
-use haul_storage::{FileKind, Follow, Stat};
-use haul_sys::filesystem::FileSystem;
-use haul_sys::open as sys;
-use haul_sys::stat;
+use haul_storage::{Create, FileKind, Follow, SinkFile, Stat};
 use std::io;
 use std::sync::Arc;
 
@@ -61,22 +55,21 @@ pub(super) fn complete(
     if !is_alone || !is_seen_alike || source_stat.size > moving.object_size().bytes() {
         return Ok(None);
     }
-    if source_stat.blocks == 0 && !FileSystem::of(source_fd(source)).is_length_certain(source_stat.size) {
+    let lengths = source.inode().device().capabilities.lengths;
+    if source_stat.blocks == 0 && !lengths.is_certain(source_stat.size) {
         return Ok(None);
     }
     if log.may_lack(&before, source_stat) {
         return Ok(None);
     }
-    let dir = task.entry.parent.sink.descriptor().map_err(task.cannot("open"))?;
-    let fd = match sys::open_source_at(dir, task.sink_name(), Follow::Yes, false) {
+    let there = Create::Complete { follow: Follow::Yes };
+    let file = match task.sink_at().sink(there, &task.job.opened) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return Ok(None),
         opened => opened.map_err(task.cannot("open"))?,
     };
     let (turn, _) = task.job.memory.write_alone(before.identity());
-    let standing = stat::stat_fd(&fd).map_err(task.cannot("fstat"))?;
+    let standing = file.stat().map_err(task.cannot("fstat"))?;
     let is_it = standing.identity() == before.identity() && looks_finished(source_stat, &standing);
-    let opened = OpenedSink { is_new: false, is_readable: true };
-    let file = task.job.opened.sink(fd.into(), standing.dev, opened);
     let is_whole = || {
         let (source, sink) = (source.file()?, file.reader()?);
         log.is_whole(&task.job.context.observer, source, &*sink, || task.sink_path())

@@ -245,7 +245,7 @@ mod tests {
     }
 
     fn sink() -> LinkedName {
-        (Directory::target(None), OsString::from("sink"))
+        (Directory::target(None, None), OsString::from("sink"))
     }
 
     fn first<'m>(link_table: &'m LinkTable, file: &Stat, once: bool) -> FirstSink<'m> {
@@ -288,7 +288,7 @@ mod tests {
     #[test]
     fn links_to_an_incomplete_sink_are_recorded_until_complete() {
         let (link_table, file) = (LinkTable::default(), a_file(3));
-        let place = Directory::target(None);
+        let place = Directory::target(None, None);
         first(&link_table, &file, true).made(sink(), false);
         let linked = |name: &str| earlier(&link_table, &file, true).linked(&place, OsStr::new(name));
         assert_eq!(linked("one"), Linked::UnderWay);

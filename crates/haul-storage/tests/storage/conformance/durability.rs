@@ -7,6 +7,7 @@ use haul_storage::{
     SyncWhat, Times, Timespec,
 };
 use std::collections::BTreeSet;
+use std::io;
 use std::sync::atomic::AtomicBool;
 
 cases! {
@@ -385,14 +386,18 @@ fn temporary_file_is_resumed_after_a_power_cut(subject: &dyn Subject) {
 fn device_sync_makes_everything_durable(subject: &dyn Subject) {
     let root = subject.root();
     let dir = mkdir(&*root, "d");
-    write(&*dir, "f", &pattern(9000));
-    hold(&*dir, "f").set_mode(0o640).expect("set");
-    root.sync_device().expect("synced");
-    let kept = outcomes(subject, |root| {
-        let dir = opened_dir(root, "d");
-        read(&*dir, "f") == pattern(9000) && stat(&*dir, "f").mode == 0o640
-    });
-    assert_eq!(kept, [true].into());
+    let ways: [&dyn Fn() -> io::Result<()>; 2] =
+        [&|| root.sync_device(), &|| dir.hold_device().expect("held").sync_device()];
+    for (name, sync) in ["f", "g"].into_iter().zip(ways) {
+        write(&*dir, name, &pattern(9000));
+        hold(&*dir, name).set_mode(0o640).expect("set");
+        sync().expect("synced");
+        let kept = outcomes(subject, |root| {
+            let dir = opened_dir(root, "d");
+            read(&*dir, name) == pattern(9000) && stat(&*dir, name).mode == 0o640
+        });
+        assert_eq!(kept, [true].into());
+    }
 }
 
 fn shared_blocks_survive_a_sync(subject: &dyn Subject) {

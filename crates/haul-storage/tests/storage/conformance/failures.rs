@@ -152,6 +152,7 @@ fn opening_a_sink_reports_an_error(subject: &dyn Subject) {
     let all = [
         ("a", Create::New { mode: 0o600 }),
         ("f", Create::InPlace { missing: Missing::Fail, follow: Follow::No }),
+        ("f", Create::Complete { follow: Follow::No }),
         ("b", Create::Temporary(TAG)),
         ("b", Create::Resume(TAG)),
     ];

@@ -2,9 +2,12 @@
 
 use super::tools::*;
 use super::{Subject, cases};
+use haul_storage::attributes::{XattrSide, copy_attributes, copy_permissions, drop_access_list};
 use haul_storage::{FileKind, Follow, Inode, Metadata, Part, Times, Timespec};
+use haul_sys::metadata::{ACL_ACCESS, ACL_DEFAULT};
 use std::borrow::Cow;
-use std::ffi::CString;
+use std::collections::BTreeSet;
+use std::ffi::{CStr, CString};
 use std::io::ErrorKind;
 use std::sync::Arc;
 
@@ -32,6 +35,13 @@ cases! {
     attributes_of_an_entry_follow_no_link: Attributes, Links;
     attribute_of_a_user_belongs_to_files_and_directories: Attributes, Links, Specials;
     storage_without_attributes_says_so;
+    named_entry_has_the_metadata_of_its_inode: Modes, Attributes;
+    named_link_is_not_followed: Links, Owners;
+    missing_named_entry_is_not_found;
+    selected_attributes_are_copied: Attributes;
+    attributes_are_copied_after_a_failure: Attributes, Links;
+    access_list_is_copied_with_the_mode_or_removed: AccessLists;
+    default_access_list_is_copied_or_removed: AccessLists;
     metadata_is_set_as_a_whole: Modes, Attributes;
     set_user_id_survives_the_owner: Modes, Owners;
     empty_metadata_changes_nothing: StableInodes;
@@ -39,6 +49,136 @@ cases! {
     attribute_that_fails_is_named;
     metadata_is_seen_by_all_handles: Modes;
     setting_metadata_changes_the_change_time: Modes, StableInodes, Nanoseconds;
+}
+
+fn named_entry_has_the_metadata_of_its_inode(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"bytes");
+    let (named, held) = (root.named(&n("f")).expect("there"), hold(&*root, "f"));
+    named.set_mode(0o640).expect("set");
+    named.set_times(Times { atime: time(1, 0), mtime: time(1_000_000_000, 0) }).expect("set");
+    named.set_attribute(c"user.a", b"value").expect("set");
+    assert_eq!(named.stat().expect("found"), held.stat().expect("found"));
+    assert_eq!((held.stat().expect("found").mode, stat(&*root, "f").mtime.sec), (0o640, 1_000_000_000));
+    assert!(named.attributes().expect("listed").contains(&c"user.a".to_owned()));
+    for inode in [&named, &held] {
+        assert_eq!(inode.attribute(c"user.a").expect("read").as_deref(), Some(&b"value"[..]));
+        assert_eq!(inode.attribute(c"user.b").expect("read"), None);
+    }
+    assert!(named.remove_attribute(c"user.a").expect("removed"));
+    assert!(!named.remove_attribute(c"user.a").expect("an answer"));
+    assert_eq!(held.attribute(c"user.a").expect("read"), None);
+    assert_eq!(named.device(), root.device());
+    assert_eq!(named.user(), held.user());
+}
+
+fn named_link_is_not_followed(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"bytes");
+    symlink(&*root, "l", "f");
+    let before = stat(&*root, "f");
+    let named = root.named(&n("l")).expect("there");
+    assert_eq!(named.stat().expect("found").kind, FileKind::Symlink);
+    assert_eq!(named.read_link().expect("a link"), b"f");
+    named.set_owner(Some(1234), Some(2345)).expect("set");
+    named.set_times(Times { atime: None, mtime: time(1_000_000_000, 0) }).expect("set");
+    fails(named.set_mode(0o640), ErrorKind::Unsupported);
+    let link = stat(&*root, "l");
+    assert_eq!((link.uid, link.gid, link.mtime.sec), (1234, 2345, 1_000_000_000));
+    let after = stat(&*root, "f");
+    assert_eq!((after.uid, after.mtime, after.mode), (before.uid, before.mtime, before.mode));
+}
+
+fn missing_named_entry_is_not_found(subject: &dyn Subject) {
+    let root = subject.root();
+    fails(root.named(&n("f")).and_then(|named| named.stat()), ErrorKind::NotFound);
+    fails(root.named(&n("f")).and_then(|named| named.set_mode(0o600)), ErrorKind::NotFound);
+}
+
+fn selected_attributes_are_copied(subject: &dyn Subject) {
+    let root = subject.root();
+    for name in ["from", "to"] {
+        write(&*root, name, b"");
+    }
+    let (from, to) = (hold(&*root, "from"), hold(&*root, "to"));
+    for name in [c"user.a", c"user.b", c"user.secret"] {
+        from.set_attribute(name, name.to_bytes()).expect("set");
+    }
+    to.set_attribute(c"user.own", b"stays").expect("set");
+    let wanted = |name: &CStr| name.to_bytes().starts_with(b"user.") && name != c"user.secret";
+    assert!(copy_attributes(&*from, &*to, wanted).expect("listed").is_empty());
+    let has = |name| to.attribute(name).expect("read");
+    assert_eq!(
+        [c"user.a", c"user.b"].map(has),
+        [&b"user.a"[..], b"user.b"].map(|value| Some(value.to_vec()))
+    );
+    assert_eq!((has(c"user.secret"), has(c"user.own")), (None, Some(b"stays".to_vec())));
+}
+
+/// A link has no attributes of users: each is refused, and each refusal is reported.
+fn attributes_are_copied_after_a_failure(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "from", b"");
+    symlink(&*root, "l", "from");
+    let from = hold(&*root, "from");
+    for name in [c"user.a", c"user.b"] {
+        from.set_attribute(name, b"value").expect("set");
+    }
+    let wanted = |name: &CStr| name.to_bytes().starts_with(b"user.");
+    for link in [root.named(&n("l")).expect("there"), hold(&*root, "l")] {
+        let failures = copy_attributes(&*from, &*link, wanted).expect("listed");
+        let failed: BTreeSet<&CStr> = failures.iter().map(|failure| &*failure.name).collect();
+        assert_eq!(failed, BTreeSet::from([c"user.a", c"user.b"]));
+        assert!(failures.iter().all(|failure| failure.side == XattrSide::Destination));
+    }
+}
+
+/// Returns an access control list in the kernel's format (linux/posix_acl_xattr.h): version 2, then
+/// tag, permission and id of each entry, little-endian. The list grants `user` to a second user and
+/// limits all others to `mask`.
+fn access_list(user: u16, mask: u16) -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let entries: [(u16, u16, u32); 5] =
+        [(0x01, 6, NOBODY), (0x02, user, 4_321), (0x04, 4, NOBODY), (0x10, mask, NOBODY), (0x20, 0, NOBODY)];
+    let mut bytes = 2_u32.to_le_bytes().to_vec();
+    for (tag, permission, id) in entries {
+        bytes.extend_from_slice(&tag.to_le_bytes());
+        bytes.extend_from_slice(&permission.to_le_bytes());
+        bytes.extend_from_slice(&id.to_le_bytes());
+    }
+    bytes
+}
+
+fn access_list_is_copied_with_the_mode_or_removed(subject: &dyn Subject) {
+    let root = subject.root();
+    for name in ["with", "without", "to"] {
+        write(&*root, name, b"");
+    }
+    let (with, without) = (hold(&*root, "with"), hold(&*root, "without"));
+    for to in [hold(&*root, "to"), root.named(&n("to")).expect("there")] {
+        with.set_attribute(ACL_ACCESS, &access_list(7, 6)).expect("set");
+        copy_permissions(&*with, &*to, FileKind::Regular, 0o4660).expect("copied");
+        assert_eq!(to.attribute(ACL_ACCESS).expect("read"), Some(access_list(7, 6)));
+        assert_eq!(to.stat().expect("found").mode, 0o4660);
+        copy_permissions(&*without, &*to, FileKind::Regular, 0o2751).expect("copied");
+        assert_eq!(to.attribute(ACL_ACCESS).expect("read"), None);
+        assert_eq!(to.stat().expect("found").mode, 0o2751);
+        to.set_attribute(ACL_ACCESS, &access_list(5, 4)).expect("set");
+        drop_access_list(&*to).expect("removed");
+        drop_access_list(&*to).expect("there is none");
+        assert_eq!(to.attribute(ACL_ACCESS).expect("read"), None);
+    }
+}
+
+fn default_access_list_is_copied_or_removed(subject: &dyn Subject) {
+    let root = subject.root();
+    let [with, without, to] = ["with", "without", "to"].map(|name| mkdir(&*root, name));
+    with.set_attribute(ACL_DEFAULT, &access_list(7, 7)).expect("set");
+    copy_permissions(&*with, &*to, FileKind::Directory, 0o750).expect("copied");
+    assert_eq!(to.attribute(ACL_DEFAULT).expect("read"), Some(access_list(7, 7)));
+    assert_eq!(to.stat().expect("found").mode, 0o750);
+    copy_permissions(&*without, &*to, FileKind::Directory, 0o700).expect("copied");
+    assert_eq!(to.attribute(ACL_DEFAULT).expect("read"), None);
 }
 
 fn all_kinds(subject: &dyn Subject) -> Vec<Arc<dyn Inode>> {

@@ -37,6 +37,8 @@ pub(crate) enum Feature {
     Owners,
     /// Attributes in the class `user`.
     Attributes,
+    /// Access control lists.
+    AccessLists,
     /// Times are stored in nanoseconds.
     Nanoseconds,
     /// Times before 1970 and after 2106.

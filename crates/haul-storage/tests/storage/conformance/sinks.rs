@@ -23,6 +23,9 @@ cases! {
     missing_file_in_place_is_created_on_request;
     other_kinds_are_not_opened_in_place: Links, Specials;
     file_with_several_names_is_opened_in_place: HardLinks;
+    complete_file_gets_only_metadata: Modes;
+    complete_file_must_be_there: Links, Specials;
+    existing_file_has_the_metadata_of_its_open;
     link_is_followed_in_place_on_request: Links;
     dangling_link_is_followed_in_place_on_request: Links;
     links_in_a_circle_are_not_opened_in_place: Links;
@@ -190,6 +193,46 @@ fn file_with_several_names_is_opened_in_place(subject: &dyn Subject) {
     write(&*root, "f", b"bytes");
     root.link(&n("f"), Follow::No, &*root, &n("g")).expect("linked");
     assert_eq!(in_place(&*root, "g").stat().expect("found").nlink, 2);
+}
+
+fn complete_file_gets_only_metadata(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"bytes");
+    let sink = root.sink(&n("f"), Create::Complete { follow: Follow::No }).expect("opened");
+    assert!(!sink.is_new());
+    sink.set_mode(0o640).expect("set");
+    sink.sync(SyncWhat::All).expect("synced");
+    assert_eq!(read_all(&*sink.reader().expect("opened")), b"bytes");
+    assert_eq!((stat(&*root, "f").mode, read(&*root, "f")), (0o640, b"bytes".to_vec()));
+}
+
+fn complete_file_must_be_there(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"bytes");
+    mkdir(&*root, "d");
+    symlink(&*root, "l", "f");
+    fifo(&*root, "p");
+    for follow in [Follow::No, Follow::Yes] {
+        let complete = |name| root.sink(&n(name), Create::Complete { follow });
+        fails(complete("g"), ErrorKind::NotFound);
+        for name in ["d", "p"] {
+            fails(complete(name), ErrorKind::AlreadyExists);
+        }
+    }
+    fails(root.sink(&n("l"), Create::Complete { follow: Follow::No }), ErrorKind::AlreadyExists);
+    let behind = root.sink(&n("l"), Create::Complete { follow: Follow::Yes }).expect("followed");
+    assert_eq!(behind.stat().expect("found").ino, stat(&*root, "f").ino);
+}
+
+fn existing_file_has_the_metadata_of_its_open(subject: &dyn Subject) {
+    let root = subject.root();
+    write(&*root, "f", b"bytes");
+    let before = stat(&*root, "f");
+    let sink = in_place(&*root, "f");
+    sink.write_at(5, b" and more").expect("written");
+    let opened = sink.opened().expect("known");
+    assert_eq!((opened.size, opened.identity()), (5, before.identity()));
+    assert_eq!(sink.stat().expect("found").size, 14);
 }
 
 /// Opens what a link leads to.
