@@ -3,6 +3,7 @@
 
 mod bed;
 mod clones;
+mod memory;
 mod offload;
 mod parts;
 mod sizes;
