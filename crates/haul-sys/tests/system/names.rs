@@ -13,6 +13,7 @@ use std::collections::BTreeSet;
 use std::ffi::{CString, OsStr, OsString};
 use std::fs;
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
@@ -285,5 +286,37 @@ fn symlinks_are_linked_or_followed_and_targets_read_completely() {
         }
         let error = open::read_link_at(&dir, c"file").expect_err("no link");
         assert_eq!(errno(&error), Some(Errno::INVAL));
+    }
+}
+
+/// Sets a lease of this process on a file, or asks for the one that it will keep (fcntl(2)).
+fn lease(file: &fs::File, command: i32, kind: i32) -> std::io::Result<i32> {
+    // SAFETY: these commands take the open descriptor and a number.
+    let result = unsafe { libc::fcntl(file.as_raw_fd(), command, kind) };
+    if result < 0 { Err(std::io::Error::last_os_error()) } else { Ok(result) }
+}
+
+#[test]
+fn open_for_update_waits_until_a_lease_is_given_up() {
+    const F_SETSIG: i32 = 10;
+    for place in places() {
+        let dir = opened(place.path());
+        let path = place.path().join("file");
+        fs::write(&path, b"bytes").expect("written");
+        let holder = fs::File::open(&path).expect("opens");
+        // The default signal would end this process. This one has no effect.
+        lease(&holder, F_SETSIG, libc::SIGURG).expect("set");
+        if lease(&holder, libc::F_SETLEASE, libc::F_RDLCK).is_err() {
+            continue;
+        }
+        std::thread::scope(|scope| {
+            let open = scope.spawn(|| open::open_regular_for_update_at(&dir, c"file", Follow::No));
+            while lease(&holder, libc::F_GETLEASE, 0).expect("an answer") == libc::F_RDLCK {
+                assert!(!open.is_finished(), "{:?}", open.join());
+                std::thread::yield_now();
+            }
+            lease(&holder, libc::F_SETLEASE, libc::F_UNLCK).expect("given up");
+            assert!(open.join().expect("ends").expect("opened").is_some());
+        });
     }
 }
