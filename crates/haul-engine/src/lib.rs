@@ -8,6 +8,7 @@ mod pipeline;
 mod pool;
 mod readahead;
 mod sealed;
+mod settle;
 
 pub use copied_attributes::is_attribute_copied;
 pub use descent::{Descent, Step};

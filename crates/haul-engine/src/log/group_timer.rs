@@ -1,5 +1,6 @@
 //! Group commit: sync policies, and size and age of the open group.
 
+use crate::settle::Due;
 use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -52,25 +53,27 @@ impl FromStr for SyncPolicy {
 }
 
 /// Size and age of the open group.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct GroupTimer {
-    policy: SyncPolicy,
-    since: Instant,
+    /// Time of the first addition.
+    since: Option<Instant>,
     bytes: u64,
 }
 
 impl GroupTimer {
-    pub(crate) fn new(policy: SyncPolicy) -> GroupTimer {
-        GroupTimer { policy, since: Instant::now(), bytes: 0 }
+    /// Adds `bytes` bytes, which can be 0, to the group.
+    pub(crate) fn add(&mut self, bytes: u64) {
+        self.since.get_or_insert_with(Instant::now);
+        self.bytes = self.bytes.saturating_add(bytes);
     }
 
-    /// Adds `bytes` bytes to the group. Returns true if the group is due for commit.
-    pub(crate) fn add(&mut self, bytes: u64) -> bool {
-        if self.bytes == 0 {
-            self.since = Instant::now();
+    /// Returns when the group is to be committed.
+    pub(crate) fn due(&self) -> Due {
+        match self.since {
+            None => Due::Never,
+            Some(_) if self.is_full() => Due::Now,
+            Some(since) => Due::At(since + GROUP_TIME),
         }
-        self.bytes = self.bytes.saturating_add(bytes.max(1));
-        self.policy == SyncPolicy::Object || self.is_full() || self.since.elapsed() >= GROUP_TIME
     }
 
     /// Returns true if the group has reached its maximum size.
@@ -78,9 +81,9 @@ impl GroupTimer {
         self.bytes >= GROUP_BYTES
     }
 
-    /// Starts a new group.
-    pub(crate) fn begin(&mut self) {
-        *self = GroupTimer::new(self.policy);
+    /// Returns true if the group has reached twice its maximum size.
+    pub(crate) fn is_twice_full(&self) -> bool {
+        self.bytes >= 2 * GROUP_BYTES
     }
 }
 
@@ -89,14 +92,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn groups_are_due_by_bytes_or_time_and_objects_immediately() {
-        let mut group = GroupTimer::new(SyncPolicy::Group);
-        assert!(!group.add(GROUP_BYTES - 1) && !group.is_full() && group.add(1) && group.is_full());
-        group.begin();
-        assert!(!group.add(0));
-        group.since = Instant::now().checked_sub(GROUP_TIME).unwrap();
-        assert!(group.add(1));
-        assert!(GroupTimer::new(SyncPolicy::Object).add(1) && !GroupTimer::new(SyncPolicy::None).add(1));
+    fn groups_are_due_by_bytes_or_time() {
+        let mut group = GroupTimer::default();
+        assert_eq!(group.due(), Due::Never);
+        let begun = Instant::now();
+        group.add(0);
+        let Due::At(due) = group.due() else { panic!("{group:?}") };
+        assert!(due >= begun + GROUP_TIME && !group.due().is_by(begun) && group.due().is_by(due));
+        group.add(GROUP_BYTES - 1);
+        assert!(!group.is_full() && group.due() == Due::At(due));
+        group.add(1);
+        assert!(group.is_full() && group.due() == Due::Now);
+    }
+
+    #[test]
+    fn policies_are_parsed_as_they_are_shown() {
         assert!(
             SyncPolicy::NAMES
                 .into_iter()

@@ -12,6 +12,7 @@ use std::collections::hash_map::RandomState;
 use std::hash::{BuildHasher, Hasher};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Settings of an object log.
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +55,7 @@ impl LogContents {
 #[derive(Debug)]
 pub struct LogWriter {
     locked_job: LockedJob,
+    sync: SyncPolicy,
     // Lock order: `folder` before `facts`.
     folder: Mutex<LogDir>,
     facts: Mutex<Facts>,
@@ -143,8 +145,9 @@ impl LogWriter {
             flaws: found.flaws,
         };
         let before = found.facts;
-        let facts = Mutex::new(Facts { log, group_timer: GroupTimer::new(settings.sync), is_full: false });
-        Ok((LogWriter { locked_job, folder: Mutex::new(folder), facts, before, reservation }, contents))
+        let facts = Mutex::new(Facts { log, group_timer: GroupTimer::default(), is_full: false });
+        let sync = settings.sync;
+        Ok((LogWriter { locked_job, sync, folder: Mutex::new(folder), facts, before, reservation }, contents))
     }
 
     /// Returns the job directory.
@@ -203,7 +206,8 @@ impl LogWriter {
                 return Err(self.full());
             }
             facts.log.done(file, object);
-            facts.group_timer.add(bytes)
+            facts.group_timer.add(bytes);
+            self.sync == SyncPolicy::Object || facts.group_timer.due().is_by(Instant::now())
         };
         if is_due { self.commit() } else { Ok(()) }
     }
@@ -251,7 +255,7 @@ impl LogWriter {
         }
         let orders = {
             let mut facts = self.facts.lock();
-            facts.group_timer.begin();
+            facts.group_timer = GroupTimer::default();
             if facts.is_full {
                 return Ok(());
             }

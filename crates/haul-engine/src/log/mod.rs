@@ -47,8 +47,10 @@ pub(crate) use deferred_record::STATE;
 pub use deferred_record::{DeferredRecord, REGISTER_AFTER};
 pub use error::{LogError, LogStoreLimit};
 pub(crate) use folder::make as create_directory;
+#[cfg(test)]
+pub(crate) use group_timer::GROUP_BYTES;
 pub use group_timer::SyncPolicy;
-pub(crate) use group_timer::{GROUP_BYTES, GROUP_TIME, GroupTimer};
+pub(crate) use group_timer::{GROUP_TIME, GroupTimer};
 pub use holder::Holder;
 pub use list::{
     FINISHED_DAYS_MAX, FINISHED_MAX, LATELY_DAYS, Listed, UNFINISHED_DAYS_MAX, UNFINISHED_MAX, find,

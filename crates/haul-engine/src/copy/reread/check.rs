@@ -12,6 +12,7 @@ use haul_digest::{Digest, Hasher};
 use haul_model::{ByteOffset, ByteRange};
 use haul_plan::Route;
 use haul_storage::{Advice, DropRetries, ReadBack, SyncWhat};
+use std::io;
 
 /// Maximum number of rewrites of an object before its file fails. An accidental bit flip in transit
 /// does not recur three times. A medium that returns wrong bytes after this number of writes is
@@ -73,7 +74,11 @@ impl OpenCopy<'_> {
     /// # Errors
     /// Returns the error of fdatasync(2).
     pub(crate) fn sync(&self) -> Result<(), CopyError> {
-        let synced = self.file.sink.file().and_then(|sink| sink.sync(SyncWhat::Data));
+        self.synced(self.file.sink.file().and_then(|sink| sink.sync(SyncWhat::Data)))
+    }
+
+    /// Returns the result of a sync of the complete file.
+    pub(super) fn synced(&self, synced: io::Result<()>) -> Result<(), CopyError> {
         synced.map_err(|source| {
             self.file.sync_failed();
             CopyError::Failed { doing: "error syncing", path: self.file.sink_path(), source }

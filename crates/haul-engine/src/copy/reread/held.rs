@@ -9,14 +9,12 @@ use crate::copy::error::CopyError;
 use crate::copy::file::{FileJob, Moved};
 use crate::copy::open_copy::OpenCopy;
 use haul_plan::Plan;
+use haul_storage::{SinkFile, SyncWhat};
+use std::io;
 
 /// Maximum total size, in bytes, of the waiting small files, in addition to the limit on their
 /// number.
 const HELD_BYTES_MAX: u64 = 32 << 20;
-
-/// Minimum number of files for which one sync of the complete file system costs less than one sync
-/// per file.
-const FILES_FOR_ONE_SYNC: usize = 8;
 
 /// A file whose bytes are written and not verified yet.
 #[derive(Debug)]
@@ -92,19 +90,16 @@ impl<'j> HeldFiles<'j> {
     }
 }
 
-/// Syncs each file. For many files on one file system, a single sync of the file system is used if
-/// it makes the files durable.
+/// Syncs each file. A file that shares a sync reports what it has lost when its pages are dropped.
 fn sync_all(context: &CopyContext<'_>, held: &[UnverifiedFile<'_>]) -> Vec<Result<(), CopyError>> {
-    let device = |held: &UnverifiedFile<'_>| held.file.sink.file().ok().map(|sink| sink.device().id);
-    let first = held.first().and_then(|first| first.file.sink.file().ok());
-    if let Some(first) = first
-        && held.len() >= FILES_FOR_ONE_SYNC
-        && held.iter().all(|other| device(other) == Some(first.device().id))
-        && first.device().capabilities.syncs_as_a_whole
-        // A failure belongs to some file, so each file is then synced individually.
-        && first.sync_device().is_ok()
-    {
-        return held.iter().map(|_| Ok(())).collect();
+    let sinks: io::Result<Vec<(&dyn SinkFile, bool)>> =
+        held.iter().map(|held| Ok((&**held.file.sink.file()?, true))).collect();
+    match sinks {
+        Ok(sinks) if !sinks.is_empty() => {
+            let sync = |sink: &dyn SinkFile| sink.sync(SyncWhat::Data);
+            let synced = context.proof.device_syncs.sync_files(sinks[0].0, &sinks, sync, |_| Ok(()));
+            held.iter().zip(synced).map(|(held, synced)| held.open(context).synced(synced)).collect()
+        }
+        _ => held.iter().map(|held| held.open(context).sync()).collect(),
     }
-    held.iter().map(|held| held.open(context).sync()).collect()
 }

@@ -27,6 +27,7 @@ use super::file::FileJob;
 use super::report::JobObserver;
 use super::settings::{HashForm, Moving, Verify};
 use crate::hybrid::HybridThreshold;
+use crate::settle::DeviceSyncs;
 use haul_digest::Algorithm;
 use haul_model::limits;
 use haul_plan::{Plan, Route};
@@ -53,6 +54,7 @@ pub struct Proof {
     /// Maximum number of files per worker that wait for their verification.
     pub(super) held_most: usize,
     hybrid: HybridThreshold,
+    device_syncs: DeviceSyncs,
     cache_warning_printed: AtomicBool,
     clone_warning_printed: AtomicBool,
     special_warning_printed: AtomicBool,
@@ -88,6 +90,7 @@ impl Proof {
             journey,
             held_most: usize::try_from(held.min(HELD_MOST)).unwrap_or(0),
             hybrid: HybridThreshold::default(),
+            device_syncs: DeviceSyncs::default(),
             cache_warning_printed: AtomicBool::new(false),
             clone_warning_printed: AtomicBool::new(false),
             special_warning_printed: AtomicBool::new(false),

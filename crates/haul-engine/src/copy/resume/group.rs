@@ -8,86 +8,101 @@ use crate::copy::age::unfinished;
 use crate::copy::error::CopyError;
 use crate::copy::file::{CopySink, FileJob};
 use crate::copy::report::JobObserver;
-use crate::log::{GROUP_BYTES, GROUP_TIME, LogError, SyncPolicy};
+use crate::log::{GROUP_TIME, GroupTimer, LogError, SyncPolicy};
+use crate::settle::{DeviceWork, Due, NextWork};
 use haul_model::{ByteRange, ObjectIndex};
 use haul_storage::{FileKind, Inode, Stat, SyncWhat};
-use parking_lot::MutexGuard;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
 use std::sync::Arc;
-use std::thread;
-use std::time::Instant;
+use std::thread::{self, Scope};
 
-/// Objects and files collected since the last commit.
+/// Objects and files of one device, collected since the last commit.
 #[derive(Debug, Default)]
 pub(super) struct PendingGroup {
     /// Written objects, by file.
     written: BTreeMap<u64, (Arc<Logged>, Vec<ObjectIndex>)>,
     /// Finished files.
     ended: Vec<Arc<Logged>>,
-    /// Number of bytes of the objects and of the finished files.
-    bytes: u64,
-    /// Time at which the first item was added.
-    since: Option<Instant>,
-    /// True if no more items will follow, because all workers have ended.
-    is_over: bool,
+    /// Size, in bytes of the objects and of the finished files, and age.
+    group_timer: GroupTimer,
 }
 
-/// Maximum number of files that a group keeps open; it needs twice as many descriptors.
+/// Maximum number of files that the group of a device keeps open; it needs twice as many
+/// descriptors.
 const FILES_MAX: usize = 32;
 
-impl PendingGroup {
+impl DeviceWork for PendingGroup {
+    type Batch = PendingGroup;
+
+    fn due(&self) -> Due {
+        self.group_timer.due()
+    }
+
+    fn take(&mut self) -> PendingGroup {
+        std::mem::take(self)
+    }
+
     /// Returns true if the group holds [`FILES_MAX`] files. The worker that added the last one
     /// commits them.
-    fn is_full(&self) -> bool {
+    fn is_full(&self, _: bool) -> bool {
         self.written.len().max(self.ended.len()) >= FILES_MAX
-    }
-
-    fn note(&mut self, bytes: u64) {
-        self.bytes = self.bytes.saturating_add(bytes);
-        self.since.get_or_insert_with(Instant::now);
-    }
-
-    fn is_due(&self) -> bool {
-        self.bytes >= GROUP_BYTES || self.since.is_some_and(|since| since.elapsed() >= GROUP_TIME)
-    }
-
-    /// Takes the items to commit and starts a new group.
-    fn take(&mut self) -> PendingGroup {
-        let is_over = self.is_over;
-        std::mem::replace(self, PendingGroup { is_over, ..PendingGroup::default() })
     }
 }
 
-/// Stops the committing thread, also on panic. Otherwise the scope would wait for the thread
-/// forever.
+/// Stops the committing threads, also on panic. Otherwise the scope would wait for them forever.
 struct CommitterGuard<'a>(&'a JobLog);
 
 impl Drop for CommitterGuard<'_> {
     fn drop(&mut self) {
-        self.0.group().is_over = true;
-        self.0.wake.notify_all();
+        self.0.groups.stop();
     }
 }
 
 impl JobLog {
     /// Runs `work` and commits groups in parallel. When this returns, all its work is committed.
     pub fn beside<T>(&self, observer: &JobObserver<'_>, work: impl FnOnce() -> T) -> T {
-        self.group().is_over = false;
+        self.groups.begin();
         let done = thread::scope(|scope| {
             // If no thread can be started, everything is one group.
-            let _committing = thread::Builder::new().spawn_scoped(scope, || {
-                while let Some(group) = self.next_group(observer) {
-                    self.commit(observer, group);
-                }
-            });
+            let _committing =
+                thread::Builder::new().spawn_scoped(scope, move || self.commit_due(observer, scope, true));
             let _end = CommitterGuard(self);
             work()
         });
-        let rest = self.group().take();
-        self.commit(observer, rest);
+        let due = self.kept().take_all_due();
+        self.commit(observer, due, self.groups.take_all(), true);
         done
+    }
+
+    /// Commits groups as they become due, until the copy is over. Starts another thread when none
+    /// is left for further devices. The first one records the progress of the job.
+    fn commit_due<'scope>(
+        &'scope self,
+        observer: &'scope JobObserver<'_>,
+        scope: &'scope Scope<'scope, '_>,
+        is_first: bool,
+    ) {
+        let another = move || self.commit_due(observer, scope, false);
+        loop {
+            let next = self.groups.next(GROUP_TIME / 4);
+            match next {
+                NextWork::Run(mut taken) => {
+                    let group = taken.batch(|| thread::Builder::new().spawn_scoped(scope, another).is_ok());
+                    self.commit_device(observer, taken.device, group);
+                }
+                NextWork::Nothing => {}
+                NextWork::Over => return,
+            }
+            if !is_first {
+                continue;
+            }
+            self.heartbeat(observer);
+            // Commits report a log that cannot be written; this is only the progress that `haul
+            // jobs` prints.
+            let _ = self.record_writer.progress(progress(observer.tally));
+        }
     }
 
     /// Records an object that reached the sink, in this range of the sink.
@@ -111,11 +126,12 @@ impl JobLog {
             self.report_log(observer, logged.unwrap_or(Ok(())));
             return Ok(());
         }
-        let mut group = self.group();
-        group.note(range.len());
-        let (_, objects) = group.written.entry(file.number).or_insert_with(|| (Arc::clone(file), Vec::new()));
-        objects.push(object);
-        self.pass(observer, group);
+        self.add(observer, file.dev, |group| {
+            group.group_timer.add(range.len());
+            let (_, objects) =
+                group.written.entry(file.number).or_insert_with(|| (Arc::clone(file), Vec::new()));
+            objects.push(object);
+        });
         if let Some(again) = &file.again {
             self.writeback.give(&*file.sink, again, range);
         }
@@ -145,11 +161,11 @@ impl JobLog {
             // The file is not recorded as finished, and the next run compares it.
             Err(source) => observer.warn(&file_sync_failed(file.sink_path(), source)),
         }
-        let mut group = self.group();
-        // The bytes of logged objects were already counted.
-        group.note(if file.logged.is_some() { 0 } else { bytes });
-        group.ended.extend(file.logged.clone());
-        self.pass(observer, group);
+        self.add(observer, sink.device().id, |group| {
+            // The bytes of logged objects were already counted.
+            group.group_timer.add(if file.logged.is_some() { 0 } else { bytes });
+            group.ended.extend(file.logged.clone());
+        });
         if file.logged.is_none()
             && bytes >= FILE_BYTES_MIN
             && self.sync.syncs()
@@ -178,6 +194,7 @@ impl JobLog {
         let Ok(sink) = sink() else { return };
         let failed = |source| observer.fail(&file_sync_failed(path(), source));
         self.changed(observer, &sink, open).unwrap_or_else(failed);
+        self.add(observer, sink.dev, |group| group.group_timer.add(0));
     }
 
     /// Records the change time of a file. `open` opens its file system, if it is not open yet.
@@ -201,17 +218,21 @@ impl JobLog {
         Ok(())
     }
 
-    /// Releases the group after an addition. If the group is full, commits it here. If it is due,
-    /// wakes the committing thread.
-    fn pass(&self, observer: &JobObserver<'_>, mut group: MutexGuard<'_, PendingGroup>) {
-        if group.is_full() {
-            let full = group.take();
-            drop(group);
-            return self.commit(observer, full);
+    /// Adds to the group of a device. If the group is then full, commits it here.
+    fn add(&self, observer: &JobObserver<'_>, device: u64, add: impl FnOnce(&mut PendingGroup)) {
+        let full = self.groups.add(device, |group| {
+            add(group);
+            group.is_full(false).then(|| group.take())
+        });
+        if full.is_some() {
+            self.commit_device(observer, device, full);
         }
-        if group.is_due() {
-            self.wake.notify_all();
-        }
+    }
+
+    /// Commits a group, and the other finished files of its device.
+    fn commit_device(&self, observer: &JobObserver<'_>, device: u64, group: Option<PendingGroup>) {
+        let due = self.kept().take_due(device);
+        self.commit(observer, due.into_iter().collect(), group.into_iter().collect(), false);
     }
 
     /// Syncs a file individually if its file system cannot be synced as a whole.
@@ -230,35 +251,25 @@ impl JobLog {
         })
     }
 
-    /// Waits for a group that is due. Returns `None` when the copy is over.
-    fn next_group(&self, observer: &JobObserver<'_>) -> Option<PendingGroup> {
-        loop {
-            let mut group = self.group();
-            if group.is_over {
-                return None;
-            }
-            if group.is_due() {
-                return Some(group.take());
-            }
-            self.wake.wait_for(&mut group, GROUP_TIME / 4);
-            // No worker waits during the following write.
-            drop(group);
-            self.heartbeat(observer);
-            // Commits report a log that cannot be written; this is only the progress that `haul
-            // jobs` prints.
-            let _ = self.record_writer.progress(progress(observer.tally));
-        }
-    }
-
-    /// Syncs a group and then records it: finished files in the record, other files in the log. A
-    /// file that is finished within one group therefore never enters the log.
-    fn commit(&self, observer: &JobObserver<'_>, group: PendingGroup) {
-        let mut due = self.kept().take_due();
+    /// Syncs groups and then records them: finished files in the record, other files in the log. A
+    /// file that is finished within one group therefore never enters the log. `is_over` is true for
+    /// the last groups.
+    fn commit(
+        &self,
+        observer: &JobObserver<'_>,
+        mut due: Vec<DueSync>,
+        groups: Vec<PendingGroup>,
+        is_over: bool,
+    ) {
         // File systems are synced first. For single files, only a check for write errors is then
         // left. Each sync is a commit of the file system's journal, and writers wait for it.
         due.retain(|due| self.make_durable(observer, due));
-        let mut durable = Vec::new();
-        for (file, objects) in group.written.into_values() {
+        let (mut durable, mut ended) = (Vec::new(), Vec::new());
+        let written = groups.into_iter().flat_map(|group| {
+            ended.extend(group.ended);
+            group.written.into_values()
+        });
+        for (file, objects) in written {
             let synced = match self.sync.syncs() {
                 true if due.iter().any(|due| due.covers(file.dev)) => file.sink.check(),
                 true => file.sink.sync(SyncWhat::Data),
@@ -280,11 +291,11 @@ impl JobLog {
         }
         due.iter().for_each(|due| self.kept().synced(due));
         // After the last group, no worker finishes another file.
-        let has_grown = group.is_over && self.kept().ended();
+        let has_grown = is_over && self.kept().ended();
         // If the record cannot cover the finished files, their log entries stay.
         let is_frozen = self.kept().is_frozen();
         let is_kept = ((due.is_empty() && !has_grown) || self.keep(observer)) && !is_frozen;
-        for file in group.ended {
+        for file in ended {
             if !file.end() {
                 if let Some(error) = file.take_failure() {
                     observer.fail(&error);
@@ -324,6 +335,8 @@ impl JobLog {
 
     /// Records the finished files that are durable. Returns true on success.
     fn keep(&self, observer: &JobObserver<'_>) -> bool {
+        // Two devices are committed at the same time, and the later list replaces the earlier one.
+        let _alone = self.keeping.lock();
         let known = self.kept().known();
         let done = self.record_writer.keep(&known, self.sync.syncs());
         let is_kept = done.is_ok();

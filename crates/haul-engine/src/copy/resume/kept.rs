@@ -66,6 +66,13 @@ pub(super) struct DueSync {
     pub(super) handle: Arc<dyn Inode>,
 }
 
+impl System {
+    fn take_due(&mut self) -> Option<DueSync> {
+        let (dev, until, handle) = (self.kept.dev, self.latest, Arc::clone(&self.handle));
+        std::mem::take(&mut self.is_dirty).then_some(DueSync { dev, until, handle })
+    }
+}
+
 impl DueSync {
     /// Returns true if this sync also covers earlier writes to a file on this device.
     pub(super) fn covers(&self, dev: u64) -> bool {
@@ -167,13 +174,14 @@ impl KeptRanges {
         has_grown
     }
 
-    /// Returns the file systems with files that were finished since the last call.
-    pub(super) fn take_due(&mut self) -> Vec<DueSync> {
-        let due = |system: &mut System| {
-            let (dev, until, handle) = (system.kept.dev, system.latest, Arc::clone(&system.handle));
-            std::mem::take(&mut system.is_dirty).then_some(DueSync { dev, until, handle })
-        };
-        self.systems.iter_mut().filter_map(due).collect()
+    /// Returns a file system if files on it were finished since the last call.
+    pub(super) fn take_due(&mut self, dev: u64) -> Option<DueSync> {
+        self.systems.iter_mut().find(|system| system.kept.dev == dev)?.take_due()
+    }
+
+    /// Returns all file systems with files that were finished since the last call.
+    pub(super) fn take_all_due(&mut self) -> Vec<DueSync> {
+        self.systems.iter_mut().filter_map(System::take_due).collect()
     }
 
     /// Stops recording durable files: a file or a file system could not be synced, and times do
@@ -251,7 +259,7 @@ mod tests {
     }
 
     fn sync(ranges: &mut KeptRanges) {
-        for due in ranges.take_due() {
+        for due in ranges.take_all_due() {
             ranges.synced(&due);
         }
     }
@@ -261,7 +269,7 @@ mod tests {
         let mut ranges = KeptRanges::default();
         assert!(!finish(&mut ranges, &sink(1, 10, 0)) && !finish(&mut ranges, &sink(1, 10, 5)));
         assert!(!holds(&ranges, 1, 10, 0), "nothing was synced");
-        let due = ranges.take_due();
+        let due = ranges.take_all_due();
         assert!(!finish(&mut ranges, &sink(1, 10, 9)));
         ranges.synced(&due[0]);
         assert!(holds(&ranges, 1, 10, 0) && holds(&ranges, 1, 10, 4));
@@ -269,7 +277,7 @@ mod tests {
         assert!(!holds(&ranges, 1, 9, 0) && !holds(&ranges, 2, 10, 0));
         sync(&mut ranges);
         assert!(holds(&ranges, 1, 10, 8) && !holds(&ranges, 1, 10, 9));
-        assert!(ranges.take_due().is_empty());
+        assert!(ranges.take_all_due().is_empty());
     }
 
     /// Regression test: every later run read and compared the file that was finished last.
@@ -300,7 +308,7 @@ mod tests {
         sync(&mut ranges);
         assert!(!finish(&mut ranges, &sink(1, 20, 0)));
         // The group takes the file system, and its sync fails.
-        assert_eq!(ranges.take_due().len(), 1);
+        assert_eq!(ranges.take_all_due().len(), 1);
         ranges.freeze();
         assert!(!ranges.ended() && !holds(&ranges, 1, 20, 0));
         sync(&mut ranges);
@@ -329,7 +337,7 @@ mod tests {
             let sink = sink(1, sec, 0);
             assert!(!finish(&mut ranges, &Stat { mtime: sink.ctime, ..sink }));
             // Earlier versions did not sync such a file system at all.
-            let due = ranges.take_due();
+            let due = ranges.take_all_due();
             assert_eq!(due.iter().map(|due| (due.dev, due.until)).collect::<Vec<_>>(), [(1, None)]);
             ranges.synced(&due[0]);
         }
@@ -380,7 +388,7 @@ mod tests {
         assert!(holds(&ranges, 1, 110, 0));
         // A late worker does not count as a clock change.
         assert!(!finish(&mut ranges, &sink(1, 119, 950_000_000)));
-        let due = ranges.take_due();
+        let due = ranges.take_all_due();
         assert!(finish(&mut ranges, &sink(1, 105, 0)));
         assert!(!holds(&ranges, 1, 110, 0), "this could be a file that was finished a moment ago");
         ranges.synced(&due[0]);

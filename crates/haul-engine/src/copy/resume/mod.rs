@@ -35,13 +35,14 @@ use crate::log::{
     self, CommandLine, LockedJob, LogContents, LogError, LogWriter, RecordWriter, ResumeCheck, RunHistory,
     Settings, SyncPolicy, unsynced,
 };
+use crate::settle::DeviceQueues;
 use group::PendingGroup;
 use haul_log::objects::{Identity, Job as LoggedJob};
 use haul_log::record::{JobRecord, Progress, Status};
 use haul_model::{ByteLen, Geometry, Moment, ObjectSize};
 use haul_storage::{FileKind, SourceFile, Stat};
 use kept::KeptRanges;
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard};
 use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
@@ -99,11 +100,12 @@ pub struct JobLog {
     /// True if the log could not be written and that was reported.
     is_unwritten: AtomicBool,
     kept: Mutex<KeptRanges>,
+    /// Locked while the durable ranges are recorded.
+    keeping: Mutex<()>,
     run_history: Mutex<RunHistory>,
     /// Second of the last heartbeat.
     last_heartbeat: AtomicI64,
-    group: Mutex<PendingGroup>,
-    wake: Condvar,
+    groups: DeviceQueues<PendingGroup>,
     writeback: WritebackQueue,
 }
 
@@ -144,10 +146,10 @@ impl JobLog {
             is_distrusted: AtomicBool::new(is_void),
             is_unwritten: AtomicBool::new(false),
             kept: Mutex::new(KeptRanges::of(if is_void { Vec::new() } else { durable }, run_history.past())),
+            keeping: Mutex::default(),
             run_history: Mutex::new(run_history),
             last_heartbeat: AtomicI64::new(0),
-            group: Mutex::default(),
-            wake: Condvar::new(),
+            groups: DeviceQueues::default(),
             writeback: WritebackQueue::default(),
         };
         Ok((log, Earlier { found, record, recheck, is_void }))
@@ -281,11 +283,6 @@ impl JobLog {
             run_history.heartbeat(self.log_writer.home(), now)
         };
         written.unwrap_or_else(|error| self.unwritten(observer, error));
-    }
-
-    fn group(&self) -> MutexGuard<'_, PendingGroup> {
-        // Each step leaves the group consistent.
-        self.group.lock()
     }
 
     fn kept(&self) -> MutexGuard<'_, KeptRanges> {

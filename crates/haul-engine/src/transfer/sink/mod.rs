@@ -28,6 +28,7 @@ use super::report::{Failure, RunContext};
 use super::session::{self, Serve, Session};
 use super::{Joined, More, Outcome};
 use crate::hybrid::HybridThreshold;
+use crate::settle::DeviceSyncs;
 use deleting::Sweeping;
 pub(super) use destination::Destination;
 use haul_digest::DigestKey;
@@ -51,6 +52,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::{self, Scope};
 use std::time::Instant;
 use tasks::{Compare, Settle, Tasks};
 use update::{Decision, decide};
@@ -74,9 +76,7 @@ pub(super) struct SinkContext<'a> {
     hybrid: HybridThreshold,
     /// True once the warning about read-back from the page cache was reported.
     cache_warning_printed: AtomicBool,
-    /// True after a failed sync of the file system. It reported the lost writes of any files once,
-    /// so later syncs of the file system prove nothing.
-    syncs_each: AtomicBool,
+    device_syncs: DeviceSyncs,
     /// Directories whose sync failed, by device and inode, with the reason.
     dir_failures: Mutex<HashMap<(u64, u64), Reason>>,
     /// Object log, if the job is resumable.
@@ -107,7 +107,7 @@ pub(super) fn run(
         hash_plan: HashPlan::of(&options, key, run_context.receipt.is_some()),
         hybrid: HybridThreshold::default(),
         cache_warning_printed: AtomicBool::new(false),
-        syncs_each: AtomicBool::new(false),
+        device_syncs: DeviceSyncs::default(),
         dir_failures: Mutex::default(),
         log,
         options,
@@ -128,21 +128,17 @@ pub(super) fn run(
 
 /// Runs the sink's part of a session.
 fn serve(context: &SinkContext<'_>, joined: Vec<Joined>, more: More<'_>) {
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(context, scope, lane);
         joined.into_iter().for_each(&begin);
-        context.start_settling(scope);
+        context.session.spawn(scope, move || context.run_settling(scope));
         let workers: [fn(&SinkContext<'_>); 2] =
             [|context| context.run_comparing(), |context| context.run_sweeping()];
         for run in workers {
             context.session.spawn(scope, move || context.session.spent.cpu_wait.count(|| run(context)));
         }
         if let Some(log) = &context.log {
-            context.session.spawn(scope, move || {
-                log.run(context.session.report, |(file, attempt), object, reason| {
-                    context.report_unsettled(file, attempt, [object], reason);
-                });
-            });
+            context.session.spawn(scope, move || context.run_log(scope, log));
         }
         let tick = |stop: Option<Reason>| context.handle(stop.map_or(Event::Tick, Event::Stop));
         let hear = |lane: LaneId| context.handle(Event::Progress(lane));
@@ -157,6 +153,18 @@ fn serve(context: &SinkContext<'_>, joined: Vec<Joined>, more: More<'_>) {
         None => left.iter().for_each(|file| context.end_incomplete(file, true)),
         // The log may have panicked. Keep its files, as after a kill.
         Some(_) => left.iter().for_each(|file| file.end_incomplete(context.log.is_some() && file.was_kept())),
+    }
+}
+
+impl SinkContext<'_> {
+    /// Commits groups of the log as they become due, until the session ends. Starts another worker
+    /// when none is left for further devices.
+    fn run_log<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, log: &'scope SinkLog) {
+        let another = move || self.session.guard(|| self.run_log(scope, log));
+        let start = || thread::Builder::new().spawn_scoped(scope, another).is_ok();
+        log.run(self.session.report, start, |(file, attempt), object, reason| {
+            self.report_unsettled(file, attempt, [object], reason);
+        });
     }
 }
 

@@ -6,9 +6,9 @@ use super::partial_file::{PartialFile, SYNC_FAILED};
 use super::session_lock::{POLL_INTERVAL, SessionLock, lock_and_open, lock_session};
 use super::{Destination, leftovers};
 use crate::log::{
-    self, GROUP_TIME, GroupTimer, LogError, LogWriter, ResumeCheck, RunHistory, Settings, SyncPolicy, Target,
-    command,
+    self, GroupTimer, LogError, LogWriter, ResumeCheck, RunHistory, Settings, SyncPolicy, Target, command,
 };
+use crate::settle::{DeviceQueues, DeviceWork, Due, NextWork};
 use crate::transfer::logs::LogLocation;
 use crate::transfer::reason::reason;
 use crate::transfer::report::Report;
@@ -18,7 +18,7 @@ use haul_log::objects::{FileKey, Identity, Job, ObjectSet, SourceVersion, Subjec
 use haul_model::{Moment, Object, ObjectIndex, RelPath};
 use haul_proto::{FileNumber, JobOptions, Reason};
 use haul_storage::{Dir, Name, Remove, Stat, Tag};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::Path;
@@ -49,11 +49,7 @@ pub(in crate::transfer) struct SinkLog {
     /// True if files without a log entry may be compared with the source.
     pub(super) compares: bool,
     sync: SyncPolicy,
-    group: Mutex<PendingGroup>,
-    due: Condvar,
-    /// Notified when a group was committed.
-    committed: Condvar,
-    is_over: AtomicBool,
+    groups: DeviceQueues<PendingGroup>,
     /// Paths in the log of an earlier run that the source has not offered yet.
     unseen: Mutex<BTreeSet<RelPath>>,
     /// Paths in progress whose temporary file is named after the job and the path.
@@ -65,53 +61,36 @@ pub(in crate::transfer) struct SinkLog {
     reported_errors: Mutex<BTreeSet<String>>,
 }
 
-/// Verified objects that are not logged yet: the open group.
-struct PendingGroup {
+/// Verified objects on one device that are not logged yet: the open group.
+#[derive(Default)]
+pub(super) struct PendingGroup {
     group_timer: GroupTimer,
-    is_due: bool,
-    /// True while the previous group is being committed.
-    commit_in_progress: bool,
-    since: Option<Instant>,
+    /// True if the group is committed as soon as possible.
+    is_urgent: bool,
     files: HashMap<(FileNumber, u16), PendingFile>,
 }
 
-impl PendingGroup {
-    fn new(sync: SyncPolicy) -> PendingGroup {
-        PendingGroup {
-            group_timer: GroupTimer::new(sync),
-            is_due: false,
-            commit_in_progress: false,
-            since: None,
-            files: HashMap::new(),
-        }
-    }
+impl DeviceWork for PendingGroup {
+    type Batch = Vec<PendingFile>;
 
-    /// Returns true if the group has reached its limits while the previous group is being
-    /// committed. More would let the cost of an interruption grow with the memory that a slow
-    /// device leaves dirty.
-    fn is_full(&self) -> bool {
-        self.commit_in_progress && self.group_timer.is_full()
+    fn due(&self) -> Due {
+        if self.is_urgent { Due::Now } else { self.group_timer.due() }
     }
 
     /// Takes all files of the group and starts a new group.
     fn take(&mut self) -> Vec<PendingFile> {
-        self.group_timer.begin();
-        (self.is_due, self.since, self.commit_in_progress) = (false, None, !self.files.is_empty());
-        std::mem::take(&mut self.files).into_values().collect()
+        std::mem::take(self).files.into_values().collect()
+    }
+
+    /// Returns true if the group has reached its limits while the previous group is being
+    /// committed, or twice its limits because no worker is free. More would let the cost of an
+    /// interruption grow with the memory that a slow device leaves dirty.
+    fn is_full(&self, is_running: bool) -> bool {
+        if is_running { self.group_timer.is_full() } else { self.group_timer.is_twice_full() }
     }
 }
 
-/// Wakes threads that wait for a group commit, also on panic.
-struct CommitGuard<'a>(&'a SinkLog);
-
-impl Drop for CommitGuard<'_> {
-    fn drop(&mut self) {
-        self.0.group.lock().commit_in_progress = false;
-        self.0.committed.notify_all();
-    }
-}
-
-struct PendingFile {
+pub(super) struct PendingFile {
     attempt: u16,
     incoming: Arc<IncomingFile>,
     partial_file: Arc<PartialFile>,
@@ -200,7 +179,6 @@ impl SinkLog {
         config.command.iter().for_each(|&job| _ = command::write(log_writer.home(), job));
         let unseen = log_writer.before().iter().map(|(subject, _)| subject.path.clone()).collect();
         let sync = config.settings.sync;
-        let group = PendingGroup::new(sync);
         Ok(SinkLog {
             log_writer,
             session_lock_name: session_lock.name().clone(),
@@ -214,10 +192,7 @@ impl SinkLog {
             recheck,
             compares: config.recheck != Some(ResumeCheck::None),
             sync,
-            group: Mutex::new(group),
-            due: Condvar::new(),
-            committed: Condvar::new(),
-            is_over: AtomicBool::new(false),
+            groups: DeviceQueues::default(),
             unseen: Mutex::new(unseen),
             in_progress: Mutex::default(),
             kept_files: AtomicU64::new(0),
@@ -323,31 +298,27 @@ impl SinkLog {
         partial_file: Arc<PartialFile>,
     ) {
         incoming.mark_kept();
-        let mut group = self.group.lock();
-        group.is_due |= group.group_timer.add(object.range.len());
-        group.since.get_or_insert_with(Instant::now);
-        let waiting = group.files.entry((number, attempt)).or_insert_with(|| PendingFile {
-            attempt,
-            incoming,
-            partial_file,
-            objects: Vec::new(),
+        self.groups.add(partial_file.file.device().id, |group| {
+            group.group_timer.add(object.range.len());
+            group.is_urgent = self.sync == SyncPolicy::Object;
+            let waiting = group.files.entry((number, attempt)).or_insert_with(|| PendingFile {
+                attempt,
+                incoming,
+                partial_file,
+                objects: Vec::new(),
+            });
+            waiting.objects.push((object.index, object.range.len()));
         });
-        waiting.objects.push((object.index, object.range.len()));
-        if group.is_due {
-            self.due.notify_all();
-        }
     }
 
     /// Returns true if a thread that adds objects has to wait.
     pub(super) fn is_full(&self) -> bool {
-        self.group.lock().is_full()
+        self.groups.is_full()
     }
 
     /// Waits at most `within` until the group accepts more objects. Returns true if it does.
     pub(super) fn wait_for_capacity(&self, within: Duration) -> bool {
-        let mut group = self.group.lock();
-        self.committed.wait_while_for(&mut group, |group| group.is_full(), within);
-        !group.is_full()
+        self.groups.wait_for_capacity(within)
     }
 
     /// Records that a file is complete under its final name.
@@ -385,46 +356,32 @@ impl SinkLog {
     }
 
     /// Commits groups as they become due, until the session is over. Passes each file that cannot
-    /// be synced to `fail`, with its attempt and one of its objects.
-    pub(super) fn run(&self, report: &dyn Report, fail: impl Fn((FileNumber, u16), ObjectIndex, &Reason)) {
+    /// be synced to `fail`, with its attempt and one of its objects. `start` starts another thread
+    /// that does the same, if none is left for other devices.
+    pub(super) fn run(
+        &self,
+        report: &dyn Report,
+        start: impl Fn() -> bool,
+        fail: impl Fn((FileNumber, u16), ObjectIndex, &Reason),
+    ) {
         loop {
-            let (group, is_over) = self.next_group();
-            let _written = CommitGuard(self);
+            let next = self.groups.next(POLL_INTERVAL);
             self.heartbeat();
-            if group.is_empty() && is_over {
-                return;
-            }
-            if !group.is_empty()
-                && let Err(error) = self.write(group, &fail)
-            {
-                self.report_once(report, &error);
+            match next {
+                NextWork::Run(mut taken) => {
+                    if let Some(Err(error)) = taken.batch(&start).map(|group| self.write(group, &fail)) {
+                        self.report_once(report, &error);
+                    }
+                }
+                NextWork::Nothing => {}
+                NextWork::Over => return,
             }
         }
     }
 
     /// Ends [`SinkLog::run`], which first commits the remaining objects.
     pub(super) fn finish(&self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        drop(self.group.lock());
-        self.due.notify_all();
-    }
-
-    /// Returns the next due group, which can be empty, and true if no group follows.
-    fn next_group(&self) -> (Vec<PendingFile>, bool) {
-        let mut group = self.group.lock();
-        // Read under the lock: `over` takes the lock before it wakes this thread.
-        let is_over = || self.is_over.load(Ordering::Relaxed);
-        let is_due = |group: &PendingGroup| {
-            let is_late = group.since.is_some_and(|since| since.elapsed() >= GROUP_TIME);
-            is_over() || group.is_due || is_late
-        };
-        if !is_due(&group) {
-            self.due.wait_for(&mut group, POLL_INTERVAL);
-        }
-        if !is_due(&group) {
-            return (Vec::new(), false);
-        }
-        (group.take(), is_over())
+        self.groups.end();
     }
 
     /// Syncs the objects of a group, and then logs them.
@@ -576,18 +533,16 @@ mod tests {
     /// again.
     #[test]
     fn full_group_accepts_no_more_while_another_commits() {
-        let mut group = PendingGroup::new(SyncPolicy::Group);
-        group.group_timer.add(3 * GROUP_BYTES);
-        assert!(!group.is_full(), "it is taken at once");
-        group.commit_in_progress = true;
-        assert!(group.is_full());
-        assert!(group.take().is_empty() && !group.is_full(), "there was nothing to write down");
-        group.commit_in_progress = true;
-        group.group_timer.add(GROUP_BYTES - 1);
-        assert!(!group.is_full());
+        let mut group = PendingGroup::default();
+        group.group_timer.add(2 * GROUP_BYTES - 1);
+        assert!(!group.is_full(false), "it is taken at once");
         group.group_timer.add(1);
-        assert!(group.is_full());
-        group.commit_in_progress = false;
-        assert!(!group.is_full());
+        assert!(group.is_full(false), "no worker takes it");
+        assert!(group.is_full(true));
+        assert!(group.take().is_empty() && !group.is_full(true) && group.due() == Due::Never);
+        group.group_timer.add(GROUP_BYTES - 1);
+        assert!(!group.is_full(true));
+        group.group_timer.add(1);
+        assert!(group.is_full(true) && !group.is_full(false));
     }
 }

@@ -5,24 +5,20 @@ use super::SinkContext;
 use super::incoming::IncomingFile;
 use super::partial_file::{PartialFile, SYNC_FAILED};
 use crate::copy::quote;
+use crate::settle::FILES_MIN;
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
 use haul_model::{Level, Object, ObjectIndex};
 use haul_proto::sink::{Event, Unfinished};
 use haul_proto::{Close, FileNumber, Outcome, Reason, Runs, Why};
-use haul_storage::{Advice, Dir, DropRetries, ReadBack, SourceFile, SyncWhat};
+use haul_storage::{Advice, Dir, DropRetries, ReadBack, SinkFile, SourceFile, SyncWhat};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
-
-/// Number of small files from which one sync of the whole file system costs less than one of each
-/// file. Local copies use the same number.
-const SYNCFS_FILES_MIN: usize = 8;
 
 /// Number of directories whose sync failed from which on every other one fails too.
 const DIR_FAILURES_MAX: usize = 4096;
@@ -249,9 +245,12 @@ impl SinkContext<'_> {
                 addresses
             }));
         }
-        let is_synced = dirs.len() >= SYNCFS_FILES_MIN
-            && dirs.values().all(|(dir, _)| self.is_on_device(dir.device().id))
-            && self.sync_device();
+        // The root has been open since before the first write.
+        let is_synced = dirs.len() >= FILES_MIN
+            && sink_dirs.root().is_ok_and(|root| {
+                let is_here = |dir: &dyn Dir| dir.device().id == root.device().id;
+                dirs.values().all(|(dir, _)| is_here(&**dir)) && self.device_syncs.sync_device(&**root)
+            });
         for (dir, failure) in dirs.values_mut() {
             *failure = self.sync_dir(&**dir, is_synced).err();
         }
@@ -291,51 +290,22 @@ impl SinkContext<'_> {
         synced
     }
 
-    /// Returns true if the destination directory is on the device with this number.
-    fn is_on_device(&self, device: u64) -> bool {
-        self.destination.dirs.root().is_ok_and(|root| root.device().id == device)
-    }
-
-    /// Syncs the device of the destination directory. Returns true if that made all files on it
-    /// durable that report no error of their own.
-    fn sync_device(&self) -> bool {
-        if self.syncs_each.load(Ordering::Relaxed) {
-            return false;
-        }
-        let root = self.destination.dirs.root();
-        let is_synced =
-            root.is_ok_and(|root| root.device().capabilities.syncs_as_a_whole && root.sync_device().is_ok());
-        self.syncs_each.store(!is_synced, Ordering::Relaxed);
-        is_synced
-    }
-
     fn end_file(&self, file: FileNumber, result: Result<Outcome, Unfinished>) {
         self.finished(file, &result);
         self.handle(Event::Finished { file, result });
     }
 
-    /// Makes files durable. Returns one result per file. Many files of one object share one sync of
-    /// their device, if its kind guarantees that this syncs their data. Each then only reports the
-    /// bytes that it lost.
+    /// Makes files durable. Returns one result per file. Files of one object share syncs.
     fn sync(&self, files: &[(&IncomingFile, &PartialFile)], what: SyncWhat) -> Vec<Result<(), Reason>> {
-        let begin = Instant::now();
-        let shares: Vec<bool> = files
-            .iter()
-            .map(|(incoming, partial_file)| {
-                incoming.is_one_object() && self.is_on_device(partial_file.file.device().id)
-            })
-            .collect();
-        // After an error each file is synced separately, to find the one that failed.
-        let is_synced =
-            shares.iter().filter(|shares| **shares).count() >= SYNCFS_FILES_MIN && self.sync_device();
-        let synced = files.iter().zip(shares).map(|((_, partial_file), shares)| {
-            let file = &partial_file.file;
-            let synced = if shares && is_synced { file.check() } else { file.sync(what) };
-            synced.map_err(|error| reason(SYNC_FAILED, &error))
+        let shares = files.iter().map(|(incoming, _)| incoming.is_one_object());
+        let files: Vec<(&dyn SinkFile, bool)> =
+            files.iter().map(|(_, partial_file)| &*partial_file.file).zip(shares).collect();
+        let sync = |file: &dyn SinkFile| file.sync(what);
+        let synced = self.session.spent.storage.time(|| match self.destination.dirs.root() {
+            Ok(root) => self.device_syncs.sync_files(&**root, &files, sync, SinkFile::check),
+            Err(_) => files.iter().map(|(file, _)| sync(*file)).collect(),
         });
-        let synced = synced.collect();
-        self.session.spent.storage.add(begin.elapsed());
-        synced
+        synced.into_iter().map(|synced| synced.map_err(|error| reason(SYNC_FAILED, &error))).collect()
     }
 }
 

@@ -19,6 +19,7 @@ use super::SinkContext;
 use super::deleting::Sweeping;
 use super::incoming::IncomingFile;
 use super::settling::{PendingRename, PendingSync, SyncBatch};
+use crate::settle::{DeviceQueues, DeviceWork, Due, NextWork};
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
@@ -26,7 +27,7 @@ use haul_model::{Level, Object};
 use haul_proto::sink::Event;
 use haul_proto::{Close, FileNumber, Reason};
 use parking_lot::{Condvar, Mutex, MutexGuard};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::thread::{self, Scope};
 use std::time::Duration;
 
@@ -34,9 +35,8 @@ use std::time::Duration;
 /// (at 4 MiB each), or the same number of small files.
 const SETTLE_QUEUE_MAX: usize = 4096;
 
-/// Maximum number of workers that settle: that many devices, less one, may stall at the same time
-/// and delay no other.
-const SETTLE_WORKERS_MAX: usize = 16;
+/// Time after which a worker without tasks looks again. It is woken for each task.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A task that waits only for storage.
 #[derive(Debug)]
@@ -61,7 +61,7 @@ pub(super) enum Compare {
 /// The queues of all classes.
 #[derive(Debug, Default)]
 pub(super) struct Tasks {
-    pub(super) settling: Settling,
+    pub(super) settling: DeviceQueues<SettleTasks>,
     pub(super) comparing: Queue<Compare>,
     pub(super) sweeping: Queue<Sweeping>,
 }
@@ -132,116 +132,23 @@ impl Queue<Compare> {
     }
 }
 
-/// The [`Settle`] tasks, by device. Those of one device are taken in FIFO order, by one worker at a
-/// time.
+/// The [`Settle`] tasks of one device, in FIFO order.
 #[derive(Debug, Default)]
-pub(super) struct Settling {
-    state: Mutex<SettlingState>,
-    /// Notified when a task was added, or when the queues end.
-    added: Condvar,
-    /// Notified when tasks were taken.
-    taken: Condvar,
-}
+pub(super) struct SettleTasks(VecDeque<Settle>);
 
-#[derive(Debug, Default)]
-struct SettlingState {
-    /// Devices with waiting tasks, or with a worker.
-    devices: BTreeMap<u64, DeviceTasks>,
-    /// Number of workers.
-    workers: usize,
-    /// Number of workers that wait for tasks.
-    idle: usize,
-    is_over: bool,
-}
+impl DeviceWork for SettleTasks {
+    type Batch = VecDeque<Settle>;
 
-#[derive(Debug, Default)]
-struct DeviceTasks {
-    waiting: VecDeque<Settle>,
-    has_worker: bool,
-}
-
-/// Tasks of one device for a worker, which must call [`Settling::finished`] afterwards.
-#[derive(Debug)]
-struct TakenTasks {
-    device: u64,
-    tasks: VecDeque<Settle>,
-    /// True if no worker is left for other devices, so that the caller must start one.
-    needs_worker: bool,
-}
-
-impl SettlingState {
-    /// Returns a device with waiting tasks and without a worker.
-    fn ready(&self) -> Option<u64> {
-        let is_ready = |tasks: &DeviceTasks| !tasks.has_worker && !tasks.waiting.is_empty();
-        self.devices.iter().find(|(_, tasks)| is_ready(tasks)).map(|(device, _)| *device)
+    fn due(&self) -> Due {
+        if self.0.is_empty() { Due::Never } else { Due::Now }
     }
 
-    fn is_full(&self) -> bool {
-        self.devices.values().any(|tasks| tasks.waiting.len() >= SETTLE_QUEUE_MAX)
-    }
-}
-
-impl Settling {
-    /// Adds a task for a device. Never waits.
-    fn push(&self, device: u64, task: Settle) {
-        self.state.lock().devices.entry(device).or_default().waiting.push_back(task);
-        self.added.notify_one();
+    fn take(&mut self) -> VecDeque<Settle> {
+        std::mem::take(&mut self.0)
     }
 
-    /// Counts a worker that begins.
-    fn begin(&self) {
-        self.state.lock().workers += 1;
-    }
-
-    /// Takes back [`TakenTasks::needs_worker`]: the worker could not be started.
-    fn not_started(&self) {
-        self.state.lock().workers -= 1;
-    }
-
-    /// Waits for a device with tasks, and takes all of them. Returns `None` after [`Settling::end`]
-    /// if no task is left.
-    fn take(&self) -> Option<TakenTasks> {
-        let mut state = self.state.lock();
-        state.idle += 1;
-        self.added.wait_while(&mut state, |state| state.ready().is_none() && !state.is_over);
-        state.idle -= 1;
-        let device = state.ready()?;
-        let of_device = state.devices.get_mut(&device)?;
-        of_device.has_worker = true;
-        let tasks = std::mem::take(&mut of_device.waiting);
-        let needs_worker = state.idle == 0 && state.workers < SETTLE_WORKERS_MAX && !state.is_over;
-        state.workers += usize::from(needs_worker);
-        drop(state);
-        self.taken.notify_all();
-        Some(TakenTasks { device, tasks, needs_worker })
-    }
-
-    /// Lets another worker take the next tasks of a device.
-    fn finished(&self, device: u64) {
-        let mut state = self.state.lock();
-        if let Some(of_device) = state.devices.get_mut(&device) {
-            of_device.has_worker = false;
-            if of_device.waiting.is_empty() {
-                state.devices.remove(&device);
-            }
-        }
-    }
-
-    fn end(&self) {
-        self.state.lock().is_over = true;
-        self.added.notify_all();
-    }
-
-    /// Returns true if lanes must wait.
-    pub(super) fn is_full(&self) -> bool {
-        self.state.lock().is_full()
-    }
-
-    /// Waits at most `within` until a lane may add more. Returns true if it may.
-    pub(super) fn wait_for_capacity(&self, within: Duration) -> bool {
-        let mut state = self.state.lock();
-        self.taken.wait_while_for(&mut state, |state| state.is_full(), within);
-        !state.is_full()
+    fn is_full(&self, _: bool) -> bool {
+        self.0.len() >= SETTLE_QUEUE_MAX
     }
 }
 
@@ -251,29 +158,26 @@ impl SinkContext<'_> {
         let partial_file = self.incoming(file).and_then(|incoming| incoming.last());
         // A file without bytes has no device yet.
         let device = partial_file.map_or(0, |partial_file| partial_file.file.device().id);
-        self.tasks.settling.push(device, task);
-    }
-
-    /// Starts the first worker that settles.
-    pub(super) fn start_settling<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
-        self.tasks.settling.begin();
-        self.session.spawn(scope, move || self.run_settling(scope));
+        self.tasks.settling.add(device, |tasks| tasks.0.push_back(task));
     }
 
     /// Runs the tasks that wait for storage only, until the session ends. Starts another worker
     /// when none is left for further devices.
-    fn run_settling<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
+    pub(super) fn run_settling<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>) {
         self.session.spent.cpu_wait.count(|| {
             let mut file_hasher =
                 FileHasher::new(self.hash_plan.clone(), &self.session.spent, &self.session.over);
-            while let Some(TakenTasks { device, tasks, needs_worker }) = self.tasks.settling.take() {
-                let work = move || self.session.guard(|| self.run_settling(scope));
-                if needs_worker && thread::Builder::new().spawn_scoped(scope, work).is_err() {
-                    // Without another thread, the other devices wait for this one.
-                    self.tasks.settling.not_started();
+            let another = move || self.session.guard(|| self.run_settling(scope));
+            loop {
+                match self.tasks.settling.next(PATIENCE) {
+                    NextWork::Run(mut taken) => {
+                        let tasks =
+                            taken.batch(|| thread::Builder::new().spawn_scoped(scope, another).is_ok());
+                        tasks.into_iter().for_each(|tasks| self.settle_tasks(tasks, &mut file_hasher));
+                    }
+                    NextWork::Nothing => {}
+                    NextWork::Over => break,
                 }
-                self.settle_tasks(tasks, &mut file_hasher);
-                self.tasks.settling.finished(device);
             }
         });
     }
@@ -360,54 +264,5 @@ mod tests {
             assert_eq!(all.join().unwrap(), (0..200).collect::<Vec<_>>());
         });
         assert!(queue.next().is_none());
-    }
-
-    fn task(file: u64) -> Settle {
-        Settle::Finish { file: FileNumber(file), close: None, settle: Level::Durable }
-    }
-
-    fn files(taken: &TakenTasks) -> Vec<u64> {
-        let file = |task: &Settle| match task {
-            Settle::Finish { file, .. } => file.0,
-            other => panic!("{other:?}"),
-        };
-        taken.tasks.iter().map(file).collect()
-    }
-
-    #[test]
-    fn tasks_of_a_device_stay_in_order_and_other_devices_do_not_wait() {
-        let settling = Settling::default();
-        settling.begin();
-        settling.push(1, task(10));
-        settling.push(1, task(11));
-        let first = settling.take().unwrap();
-        assert_eq!((first.device, files(&first), first.needs_worker), (1, vec![10, 11], true));
-        settling.push(1, task(12));
-        settling.push(2, task(20));
-        // The other worker must not take a task behind those that are being run.
-        let other = settling.take().unwrap();
-        assert_eq!((other.device, files(&other)), (2, vec![20]));
-        settling.finished(1);
-        let later = settling.take().unwrap();
-        assert_eq!((later.device, files(&later)), (1, vec![12]));
-        settling.finished(1);
-        settling.finished(2);
-        settling.push(2, task(21));
-        settling.end();
-        assert_eq!(files(&settling.take().unwrap()), [21], "the queues drain before their end");
-        settling.finished(2);
-        assert!(settling.take().is_none() && settling.state.lock().devices.is_empty());
-    }
-
-    #[test]
-    fn lanes_wait_while_one_device_has_too_many_tasks() {
-        let settling = Settling::default();
-        (0..SETTLE_QUEUE_MAX as u64).for_each(|file| settling.push(1, task(file)));
-        assert!(settling.is_full() && !settling.wait_for_capacity(Duration::ZERO));
-        thread::scope(|scope| {
-            let waiting = scope.spawn(|| settling.wait_for_capacity(Duration::from_secs(600)));
-            assert_eq!(settling.take().unwrap().tasks.len(), SETTLE_QUEUE_MAX);
-            assert!(waiting.join().unwrap());
-        });
     }
 }

@@ -3,6 +3,7 @@
 use super::memory_faults::contents;
 use super::pair::{Pair, keep_all};
 use super::small_objects;
+use haul_engine::log::SyncPolicy;
 use haul_model::Level;
 use haul_proto::{JobOptions, Verify};
 use haul_storage::memory::{Call, MemoryStorage};
@@ -16,6 +17,64 @@ use std::time::{Duration, Instant};
 
 /// Maximum time that the device stalls if the other files do not arrive meanwhile.
 const STALL_MAX: Duration = Duration::from_secs(60);
+
+/// Waits until `is_there` returns true, for a limited time. Returns its last result.
+fn wait_until(is_there: impl Fn() -> bool) -> bool {
+    let begin = Instant::now();
+    while begin.elapsed() < STALL_MAX {
+        if is_there() {
+            return true;
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+    is_there()
+}
+
+/// Returns a storage with the directory `top`, and another one that is mounted on its directory
+/// `top/NAME`.
+fn two_devices(name: &str) -> (MemoryStorage, MemoryStorage) {
+    let (storage, other) = (MemoryStorage::new(1), MemoryStorage::new(2));
+    let make = |dir: &dyn Dir, name: &str| {
+        dir.dir(&Name::new(name).unwrap(), Follow::No, Missing::Create { mode: 0o755 }).unwrap()
+    };
+    let mount_point = make(&*make(&*storage.root(), "top"), name);
+    storage.mount(&*mount_point, &other).unwrap();
+    (storage, other)
+}
+
+/// The first sync of the slow device for the log waits until objects of the other device were
+/// synced for the log meanwhile. Files of the other device are not written before.
+#[test]
+fn a_device_that_stalls_delays_no_log_of_another_device() {
+    let pair = Pair::resuming(None).syncing(SyncPolicy::Object);
+    for directory in ["a-slow", "b-fast"] {
+        let directory = pair.source().join("top").join(directory);
+        fs::create_dir_all(&directory).unwrap();
+        fs::write(directory.join("f"), vec![7; 4 << 20]).unwrap();
+    }
+    let (storage, slow) = two_devices("a-slow");
+    let stalls = Arc::new(AtomicBool::new(false));
+    let (stalling, fast) = (Arc::clone(&stalls), storage.clone());
+    let was_logged = Arc::new(AtomicBool::new(true));
+    let logged = Arc::clone(&was_logged);
+    slow.observe(move |call, _| {
+        if call == Call::Flush && !stalling.swap(true, Ordering::SeqCst) {
+            let before = fast.count(Call::Flush);
+            logged.store(wait_until(|| fast.count(Call::Flush) > before), Ordering::SeqCst);
+        }
+    });
+    storage.observe(move |call, _| {
+        if call == Call::Write {
+            assert!(wait_until(|| stalls.load(Ordering::SeqCst)), "the slow device is synced");
+        }
+    });
+    let told = pair.send_to(&["top"], &small_objects(), |offer| {
+        offer.root = "/".into();
+        offer.storage = Arc::new(storage.clone());
+    });
+    told.is_fine();
+    assert!(was_logged.load(Ordering::SeqCst), "the log of the other device waited");
+}
 
 /// Each first sync of the slow device waits until all files of the other device have their names.
 #[test]
@@ -35,26 +94,17 @@ fn a_device_that_stalls_delays_no_file_of_another_device() {
     let durable = JobOptions { settle: Level::Durable, keep: keep_all(), ..small_objects() };
     let reread = JobOptions { verify: Verify::Reread, settle: Level::Reread, ..durable.clone() };
     for options in [durable, reread] {
-        let (storage, slow) = (MemoryStorage::new(1), MemoryStorage::new(2));
-        let make = |dir: &dyn Dir, name: &str| {
-            dir.dir(&Name::new(name).unwrap(), Follow::No, Missing::Create { mode: 0o755 }).unwrap()
-        };
-        let mount_point = make(&*make(&*storage.root(), "top"), "slow");
-        storage.mount(&*mount_point, &slow).unwrap();
+        let (storage, slow) = two_devices("slow");
         let was_waited_for = Arc::new(AtomicBool::new(true));
-        let stalled: Mutex<Option<Duration>> = Mutex::new(None);
+        let stalled = Mutex::new(false);
         let (observed, waited, names) = (storage.clone(), Arc::clone(&was_waited_for), fast.clone());
         slow.observe(move |call, _| {
-            if call != Call::Flush || stalled.lock().is_some() {
+            if call != Call::Flush || *stalled.lock() {
                 return;
             }
-            let begin = Instant::now();
             let is_there = |path: &String| contents(&observed, path).is_some();
-            while !names.iter().all(is_there) && begin.elapsed() < STALL_MAX {
-                thread::sleep(Duration::from_millis(5));
-            }
-            waited.fetch_and(begin.elapsed() < STALL_MAX, Ordering::SeqCst);
-            *stalled.lock() = Some(begin.elapsed());
+            waited.fetch_and(wait_until(|| names.iter().all(is_there)), Ordering::SeqCst);
+            *stalled.lock() = true;
         });
         let told = pair.send_to(&["top"], &options, |offer| {
             offer.root = "/".into();
