@@ -1,6 +1,6 @@
 //! Method by which a file was copied, as far as the caller reports it.
 
-use std::sync::OnceLock;
+use parking_lot::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Selects the zeros of a file that are not written.
@@ -28,15 +28,14 @@ pub struct ChosenMethod {
 /// Copy method of one file.
 #[derive(Debug, Default)]
 pub struct CopyDetails {
-    chosen: OnceLock<ChosenMethod>,
+    chosen: Mutex<Option<ChosenMethod>>,
     offload_refused: AtomicBool,
 }
 
 impl CopyDetails {
     /// Records the method that was chosen for the file. Only the first call has an effect.
     pub(crate) fn choose(&self, chosen: ChosenMethod) {
-        // The method of a file is chosen only once.
-        let _ = self.chosen.set(chosen);
+        self.chosen.lock().get_or_insert(chosen);
     }
 
     /// Records that copy_file_range(2) failed: blocks went through memory.
@@ -46,7 +45,7 @@ impl CopyDetails {
 
     /// Returns the method, or `None` if the file did not come so far.
     pub fn chosen(&self) -> Option<ChosenMethod> {
-        self.chosen.get().copied()
+        *self.chosen.lock()
     }
 
     /// Returns true if copy_file_range(2) failed although it was chosen.

@@ -32,12 +32,32 @@ const PATIENT_DROPS_MAX: u32 = 9;
 #[derive(Debug)]
 pub(super) struct LocalSource {
     descriptor: Descriptor,
-    /// Metadata from when the file was opened, once it was needed.
-    opened: OnceLock<Stat>,
-    /// The file system, once it was needed.
-    device: OnceLock<Arc<LocalDevice>>,
+    /// Metadata from when the file was opened.
+    opened: Known<Stat>,
+    /// The file system.
+    device: Known<Arc<LocalDevice>>,
     direct: RwLock<Option<DirectReads>>,
     is_locked: AtomicBool,
+}
+
+/// A value that is given from the start, or found when it is first needed.
+#[derive(Debug)]
+enum Known<T> {
+    Given(T),
+    Found(OnceLock<T>),
+}
+
+impl<T> Known<T> {
+    fn of(given: Option<T>) -> Known<T> {
+        given.map_or_else(|| Known::Found(OnceLock::new()), Known::Given)
+    }
+
+    fn get_or_find(&self, find: impl FnOnce() -> T) -> &T {
+        match self {
+            Known::Given(given) => given,
+            Known::Found(found) => found.get_or_init(find),
+        }
+    }
 }
 
 /// Descriptor of a file that is written, and its failed syncs. Its readers share them.
@@ -98,26 +118,26 @@ pub(super) fn open_source(place: impl AsFd, name: &CStr, follow: Follow) -> io::
 impl LocalSource {
     /// Returns a file that was just opened, on this file system if it is known.
     pub(super) fn new(file: File, opened: Stat, device: Option<Arc<LocalDevice>>) -> LocalSource {
-        LocalSource::by(Descriptor::Own(file), opened.into(), device)
+        LocalSource::by(Descriptor::Own(file), Some(opened), device)
     }
 
     /// Returns a file of any kind that was opened a while ago.
     pub(super) fn opened_before(file: File) -> LocalSource {
-        LocalSource::by(Descriptor::Own(file), OnceLock::new(), None)
+        LocalSource::by(Descriptor::Own(file), None, None)
     }
 
     /// Returns the reader of a file that is written, by the descriptor that writes or by another
     /// one.
     pub(super) fn reader(own: Option<File>, sink: &Arc<OpenSink>, device: &Arc<LocalDevice>) -> LocalSource {
         let descriptor = Descriptor::OfSink(Arc::clone(sink), own);
-        LocalSource::by(descriptor, OnceLock::new(), Some(Arc::clone(device)))
+        LocalSource::by(descriptor, None, Some(Arc::clone(device)))
     }
 
-    fn by(descriptor: Descriptor, opened: OnceLock<Stat>, device: Option<Arc<LocalDevice>>) -> LocalSource {
+    fn by(descriptor: Descriptor, opened: Option<Stat>, device: Option<Arc<LocalDevice>>) -> LocalSource {
         LocalSource {
             descriptor,
-            opened,
-            device: device.map_or_else(OnceLock::new, OnceLock::from),
+            opened: Known::of(opened),
+            device: Known::of(device),
             direct: RwLock::default(),
             is_locked: AtomicBool::new(false),
         }
@@ -196,14 +216,14 @@ impl Held for LocalSource {
     }
 
     fn local_device(&self) -> &LocalDevice {
-        self.device.get_or_init(|| Arc::new(LocalDevice::of(self.opened().dev, self.file())))
+        self.device.get_or_find(|| Arc::new(LocalDevice::of(self.opened().dev, self.file())))
     }
 }
 
 impl SourceFile for LocalSource {
     fn opened(&self) -> &Stat {
         // A reader asks when it is first needed: most read a small file once.
-        self.opened.get_or_init(|| stat::stat_fd(self.file()).unwrap_or(UNKNOWN))
+        self.opened.get_or_find(|| stat::stat_fd(self.file()).unwrap_or(UNKNOWN))
     }
 
     fn read_at(&self, at: u64, into: &mut [u8]) -> io::Result<usize> {
@@ -232,8 +252,10 @@ impl SourceFile for LocalSource {
     }
 
     fn advise(&self, range: ByteRange, advice: Advice) {
-        // Otherwise the kernel searches the cache for each page of a file that was read recently.
-        if advice == Advice::WillNeed && cache::ends_in_memory(self.file(), range) {
+        // Otherwise the kernel searches the cache for each page of a file that was read recently. A
+        // file that is read back was usually dropped from the cache just before.
+        let may_be_cached = advice == Advice::WillNeed && self.written().is_none();
+        if may_be_cached && cache::ends_in_memory(self.file(), range) {
             return;
         }
         // Advice may be ignored.
