@@ -57,7 +57,7 @@ pub(super) struct Args {
     /// for example 50M or 1GB.
     #[arg(long, value_name = "RATE")]
     bwlimit: Option<String>,
-    /// Search for damage with N workers.
+    /// Search for damage, and repair files, with N workers.
     #[arg(long, value_name = "N")]
     threads: Option<usize>,
     /// Do not print the summary.

@@ -203,7 +203,7 @@ impl RepairObserver for Output<'_> {
         }
     }
 
-    fn journal_warning(&mut self, path: Option<&RelPath>, warning: &JournalWarning) {
+    fn journal_warning(&mut self, path: Option<&RelPath>, warning: JournalWarning) {
         let message = match path {
             Some(path) => format!("{}: {warning}", quoted(path)),
             None => warning.to_string(),

@@ -184,6 +184,34 @@ fn a_full_disk_leaves_the_file_unchanged_and_in_place_succeeds() {
     small.close().unwrap();
 }
 
+/// There is space for the repaired copy of one file, and not for those of all workers.
+#[test]
+fn files_that_fit_one_by_one_are_repaired_by_several_workers() {
+    if !met_or_skip(&[Need::Loop, Need::Program("mkfs.ext4")]) {
+        return;
+    }
+    let (small, home) = (SmallFs::new(48).unwrap(), tempfile::tempdir().unwrap());
+    let (dir, root) = (home.path(), small.path().join("data"));
+    for folder in [&dir.join("a"), &root] {
+        fs::create_dir(folder).unwrap();
+        for number in 0..16 {
+            fs::write(folder.join(format!("f{number}")), bytes(MIB, number)).unwrap();
+        }
+    }
+    let root = root.to_str().unwrap();
+    assert_eq!(run(dir, &["sum", "-r", "--waybill=w", root]).0, Some(0));
+    for number in 0..16 {
+        rot(&Path::new(root).join(format!("f{number}")), |bytes| bytes[5] ^= 1);
+    }
+    small.leave(3 * MIB as u64 / 2).unwrap();
+    let ended = run(dir, &["repair", "w", root, "--from", "a", "--threads=8"]);
+    assert!(ended.0 == Some(0) && ended.2.contains("16 repaired"), "{ended:?}");
+    for number in 0..16 {
+        assert!(fs::read(Path::new(root).join(format!("f{number}"))).unwrap() == bytes(MIB, number));
+    }
+    small.close().unwrap();
+}
+
 #[test]
 fn a_read_only_disk_is_reported_and_unchanged() {
     let Some((small, home)) = nearly_full() else { return };

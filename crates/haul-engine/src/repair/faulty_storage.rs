@@ -55,7 +55,7 @@ impl RepairObserver for Ear {
         panic!("{flaw}");
     }
 
-    fn journal_warning(&mut self, _: Option<&RelPath>, warning: &JournalWarning) {
+    fn journal_warning(&mut self, _: Option<&RelPath>, warning: JournalWarning) {
         panic!("{warning}");
     }
 }
@@ -152,18 +152,17 @@ impl Case {
         let root = Root::new(dir(storage, "root"));
         let kind = if state(storage).is_some() { VerdictKind::Rotted } else { VerdictKind::Missing };
         let (counters, stop) = (Counters::new(), AtomicBool::new(false));
-        let mut repair = Repair {
+        let repair = Repair {
             settings: &self.settings,
             root: &root,
             replicas: vec![Some(Replica::fetched(dir(storage, "replica")))],
             is_last_round: true,
             is_final: true,
-            written: HashSet::new(),
             damage_archive: Some(DamageArchive::new(Root::new(dir(storage, "kept")))),
             keys: JournalKeys::new(self.settings.state.clone()),
-            made: HashSet::new(),
-            changed: HashSet::new(),
+            progress: Default::default(),
             shared: Shared::new(),
+            has_own_replicas: true,
             remotes: &(),
             counters: &counters,
             stop: &stop,

@@ -7,6 +7,7 @@ use crate::pipeline::BLOCK_BYTES;
 use haul_log::waybill::RelPath;
 use haul_model::ByteRange;
 use haul_storage::{Create, Name, SinkFile, SourceFile, SyncWhat};
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
@@ -26,6 +27,8 @@ const SMALL_BYTES: usize = 4096;
 #[derive(Debug)]
 pub(super) struct DamageArchive {
     root: Root,
+    /// Directories that were created, locked until they are durable.
+    made: Mutex<HashSet<Vec<u8>>>,
 }
 
 impl DamageArchive {
@@ -40,7 +43,7 @@ impl DamageArchive {
 
     /// Creates an archive in an open directory.
     pub(super) fn new(root: Root) -> DamageArchive {
-        DamageArchive { root }
+        DamageArchive { root, made: Mutex::default() }
     }
 
     /// Copies ranges of a file to `PATH.START-END`, durably. An unreadable range becomes a hole.
@@ -50,7 +53,8 @@ impl DamageArchive {
         file: &dyn SourceFile,
         ranges: &[ByteRange],
     ) -> Result<(), LeftReason> {
-        let name_at = name_at_with_parents(&self.root, path, &mut HashSet::new())?;
+        // Another file counts on a new directory only when its name is durable.
+        let name_at = name_at_with_parents(&self.root, path, &mut self.made.lock())?;
         for range in ranges.iter().filter(|range| !range.is_empty()) {
             let kept = create(&name_at, path, *range).and_then(|kept| {
                 copy(file, &*kept, *range)?;

@@ -72,13 +72,13 @@ impl Repair<'_> {
             Recovery::None => return as_before(),
             // Every byte is checked against the waybill, as in a file without a journal.
             Recovery::Distrusted { why, aside } => {
-                report.journal_warning(Some(path), &JournalWarning::Distrusted { why, aside });
+                report.journal_warning(Some(path), JournalWarning::Distrusted { why, aside });
                 return as_before();
             }
             Recovery::Done { became, has_lost_capability } => {
                 report.recovered(path, became);
                 if has_lost_capability {
-                    report.journal_warning(Some(path), &JournalWarning::LostCapability);
+                    report.journal_warning(Some(path), JournalWarning::LostCapability);
                 }
                 became
             }

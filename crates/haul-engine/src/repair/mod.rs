@@ -19,6 +19,7 @@ mod keep;
 mod keys;
 mod leftovers;
 mod names;
+mod parallel;
 mod places;
 mod rebuild;
 mod repair_target;
@@ -49,6 +50,7 @@ use inplace::{InPlaceFile, Replicas};
 use keep::DamageArchive;
 use keys::JournalKeys;
 use leftovers::RecoveredState;
+use parking_lot::Mutex;
 use places::{NameAt, Replica, Root, may_be_made, name_at_with_parents};
 use rebuild::Rebuild;
 use repair_target::RepairTarget;
@@ -57,7 +59,7 @@ use shared::Shared;
 use staging::Staging;
 use std::collections::HashSet;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, BufReader};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -147,11 +149,10 @@ pub fn repair(
             replicas: here.iter().map(|_| None).collect(),
             is_last_round: true,
             is_final: false,
-            written: HashSet::new(),
             damage_archive: damage_archive_of(settings)?,
             keys: JournalKeys::new(settings.state.clone()),
-            made: HashSet::new(),
-            changed: HashSet::new(),
+            progress: Mutex::default(),
+            has_own_replicas: settings.has_own_replicas(),
             shared: shared::find(settings.reader().map_err(refused)?, &root, &wanted).map_err(refused)?,
             remotes,
             counters,
@@ -172,6 +173,17 @@ pub fn repair(
 }
 
 impl RepairSettings {
+    /// Returns true if no replica on this host is in the root, and the root is in none. Returns
+    /// false if that cannot be determined.
+    fn has_own_replicas(&self) -> bool {
+        let Ok(root) = fs::canonicalize(&self.root) else { return false };
+        self.replicas.iter().all(|at| match at {
+            ReplicaAt::There(_) => true,
+            ReplicaAt::Here(name) => fs::canonicalize(name)
+                .is_ok_and(|replica| !replica.starts_with(&root) && !root.starts_with(&replica)),
+        })
+    }
+
     /// Opens the waybill at its start.
     fn reader(&self) -> Result<Reader<BufReader<File>>, ReadError> {
         Ok(Reader::new(BufReader::with_capacity(1 << 20, File::open(&self.waybill)?)))
@@ -238,20 +250,32 @@ struct Repair<'a> {
     is_last_round: bool,
     /// Nothing is left for later, not even for what the repair of another name may bring.
     is_final: bool,
-    /// Files that were written into, or would be in a dry run.
-    written: HashSet<(u64, u64)>,
     damage_archive: Option<DamageArchive>,
     keys: JournalKeys,
+    /// Locked until a new directory is durable: a file in it counts on that.
+    progress: Mutex<RepairProgress>,
+    /// Files that are more than one entry.
+    shared: Shared,
+    /// True if no replica on this host is in the root, or the root in it: then the repair of a name
+    /// does not change a replica.
+    has_own_replicas: bool,
+    remotes: &'a dyn Remotes,
+    counters: &'a Counters,
+    stop: &'a AtomicBool,
+}
+
+/// Changes by a repair that later names depend on.
+#[derive(Default)]
+struct RepairProgress {
+    /// Files that were written into, or would be in a dry run.
+    written: HashSet<(u64, u64)>,
     /// Directories that were created as parents of missing names. In a dry run, names that would be
     /// created.
     made: HashSet<Vec<u8>>,
     /// Directories in which names were created or replaced.
     changed: HashSet<Vec<u8>>,
-    /// Files that are more than one entry.
-    shared: Shared,
-    remotes: &'a dyn Remotes,
-    counters: &'a Counters,
-    stop: &'a AtomicBool,
+    /// Names whose replaced bytes are in the archive, while they are not repaired.
+    kept: HashSet<Vec<u8>>,
 }
 
 impl Repair<'_> {
@@ -276,7 +300,7 @@ impl Repair<'_> {
     /// Repairs one name. Returns the result and the verdict that it is based on. The verdict is a
     /// new one if an interrupted in-place repair was undone first.
     fn settle(
-        &mut self,
+        &self,
         repair_target: &RepairTarget,
         verdict: &Verdict,
         report: &mut dyn RepairObserver,
@@ -299,7 +323,7 @@ impl Repair<'_> {
     }
 
     fn mend(
-        &mut self,
+        &self,
         repair_target: &RepairTarget,
         verdict: &Verdict,
         mended: &mut Vec<RepairedRange>,
@@ -320,7 +344,7 @@ impl Repair<'_> {
         let name_at = NameAt::of(self.root, &repair_target.entry.path).map_err(LeftReason::place)?;
         let old = name_at.open().map_err(LeftReason::io("open the file"))?;
         let facts = old.opened();
-        if self.settings.dry_run && self.written.contains(&facts.identity()) {
+        if self.settings.dry_run && self.progress.lock().written.contains(&facts.identity()) {
             return Ok(Done::Right);
         }
         let mut sources = Sources::of(repair_target, &self.replicas);
@@ -338,7 +362,7 @@ impl Repair<'_> {
         }
         let done = if in_place { Done::RepairedInPlace } else { Done::Repaired };
         if self.settings.dry_run {
-            self.written.extend(in_place.then(|| facts.identity()));
+            self.progress.lock().written.extend(in_place.then(|| facts.identity()));
             return Ok(done);
         }
         if let Some(damage_archive) = &self.damage_archive {
@@ -348,7 +372,12 @@ impl Repair<'_> {
             } else {
                 mended.iter().map(|mended| mended.range).collect()
             };
-            damage_archive.keep(&repair_target.entry.path, &*old, &ranges)?;
+            // Unless a first attempt has done so, for which there was no space otherwise.
+            let path = repair_target.entry.path.as_bytes();
+            if !self.progress.lock().kept.contains(path) {
+                damage_archive.keep(&repair_target.entry.path, &*old, &ranges)?;
+                self.progress.lock().kept.insert(path.to_vec());
+            }
         }
         if in_place {
             let key = self.keys.create(report)?;
@@ -359,12 +388,13 @@ impl Repair<'_> {
                 self.link_again(&repair_target.entry, &name_at, facts)?;
             }
         }
+        self.progress.lock().kept.remove(repair_target.entry.path.as_bytes());
         Ok(done)
     }
 
     /// Creates a missing file from the bytes of replicas.
     fn make_file(
-        &mut self,
+        &self,
         repair_target: &RepairTarget,
         mended: &mut Vec<RepairedRange>,
     ) -> Result<Done, LeftReason> {
@@ -374,7 +404,8 @@ impl Repair<'_> {
         if self.settings.dry_run {
             may_be_made(self.root, &repair_target.entry.path)?;
         } else {
-            let name_at = name_at_with_parents(self.root, &repair_target.entry.path, &mut self.made)?;
+            let name_at =
+                name_at_with_parents(self.root, &repair_target.entry.path, &mut self.progress.lock().made)?;
             self.rebuild(repair_target, &name_at, None, &found, &sources)?;
         }
         Ok(Done::Made)

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 impl Repair<'_> {
     /// Creates an entry that the waybill describes completely.
-    pub(super) fn make_name(&mut self, repair_target: &RepairTarget) -> Result<Done, LeftReason> {
+    pub(super) fn make_name(&self, repair_target: &RepairTarget) -> Result<Done, LeftReason> {
         let entry = &repair_target.entry;
         if matches!(entry.kind, Kind::Special(_)) {
             return Err(LeftReason::Special);
@@ -19,8 +19,8 @@ impl Repair<'_> {
         if self.settings.dry_run {
             return self.would_make(repair_target);
         }
-        let was_made = self.made.contains(entry.path.as_bytes());
-        let name_at = name_at_with_parents(self.root, &entry.path, &mut self.made)?;
+        let was_made = self.progress.lock().made.contains(entry.path.as_bytes());
+        let name_at = name_at_with_parents(self.root, &entry.path, &mut self.progress.lock().made)?;
         let (dir, name) = (&*name_at.dir, &name_at.name);
         let Moment { sec, nsec } = entry.mtime;
         let times = Times { atime: None, mtime: Some(Timespec { sec, nsec }) };
@@ -65,7 +65,7 @@ impl Repair<'_> {
     fn would_make(&self, repair_target: &RepairTarget) -> Result<Done, LeftReason> {
         may_be_made(self.root, &repair_target.entry.path)?;
         if let Kind::Same { first } = &repair_target.entry.kind
-            && !self.made.contains(first.as_bytes())
+            && !self.progress.lock().made.contains(first.as_bytes())
         {
             self.first_name(first)?;
         }

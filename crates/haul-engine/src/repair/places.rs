@@ -4,7 +4,7 @@ use super::LeftReason;
 use crate::verify::component_of;
 use haul_log::waybill::RelPath;
 use haul_storage::{Dir, Follow, Name, Node, Remove, SourceFile, Stat, Version, local};
-use std::cell::RefCell;
+use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io;
@@ -16,8 +16,11 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct Root {
     dir: Arc<dyn Dir>,
-    last: RefCell<Option<(RelPath, Arc<dyn Dir>)>>,
+    last: Arc<Mutex<Option<OpenedPath>>>,
 }
+
+/// A directory with its path below the root.
+type OpenedPath = (RelPath, Arc<dyn Dir>);
 
 /// Directory that files may be taken from.
 #[derive(Debug)]
@@ -39,7 +42,7 @@ pub(super) struct NameAt {
 
 impl Root {
     pub(super) fn new(dir: Arc<dyn Dir>) -> Root {
-        Root { dir, last: RefCell::default() }
+        Root { dir, last: Arc::default() }
     }
 
     /// Opens a directory of the local file system.
@@ -52,14 +55,14 @@ impl Root {
         if path.is_empty() {
             return Ok(Arc::clone(&self.dir));
         }
-        if let Some((known, dir)) = &*self.last.borrow()
+        if let Some((known, dir)) = &*self.last.lock()
             && known.as_bytes() == path
         {
             return Ok(Arc::clone(dir));
         }
         let path = RelPath::new(path).map_err(io::Error::other)?;
         let dir = self.dir.beneath(&path, Follow::Yes)?;
-        *self.last.borrow_mut() = Some((path, Arc::clone(&dir)));
+        *self.last.lock() = Some((path, Arc::clone(&dir)));
         Ok(dir)
     }
 }

@@ -95,6 +95,18 @@ impl RepairTarget {
         if covered == piece.range.len() && leaves.len() > 1 && !is_weaker { leaves } else { vec![piece] }
     }
 
+    /// Returns the approximate number of bytes in memory that the digests take.
+    pub(super) fn digest_bytes(&self) -> u64 {
+        let objects: usize = self.objects.iter().map(|object| object.digests.len()).sum();
+        let leaves: usize = self.leaves.iter().map(|run| run.digests.len()).sum();
+        ((objects + leaves) * size_of::<Digest>()) as u64
+    }
+
+    /// Forgets the digests of objects and leaves, which a repair needs and its report does not.
+    pub(super) fn forget_digests(&mut self) {
+        (self.objects, self.leaves) = Default::default();
+    }
+
     /// Returns true if more leaves fit. Beyond the limit, whole objects are replaced.
     fn has_room(&self) -> bool {
         (self.leaves.len() as u64) < LEAF_RUNS_MAX

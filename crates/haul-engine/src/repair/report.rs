@@ -65,7 +65,7 @@ pub trait RepairObserver: Send {
     /// [`RepairObserver::settled`] follows.
     fn recovered(&mut self, _path: &RelPath, _became: Recovered) {}
     /// Receives a warning about the journal of a file, or about all journals.
-    fn journal_warning(&mut self, _path: Option<&RelPath>, _warning: &JournalWarning) {}
+    fn journal_warning(&mut self, _path: Option<&RelPath>, _warning: JournalWarning) {}
     /// Receives the size of a request to a replica on another host, as the number of files and
     /// bytes.
     fn asks(&mut self, _replica: usize, _files: usize, _bytes: u64) {}

@@ -3,7 +3,8 @@
 //! data is stored in a separate directory ([`super::staging`]) and serves as one more replica: the
 //! waybill decides which bytes are intact.
 
-use super::places::Replica;
+use super::parallel::{Ended, ParallelRepairs};
+use super::places::{NameAt, Replica};
 use super::repair_target::RepairTarget;
 use super::staging::Staging;
 use super::{Done, LeftReason, Repair, RepairError, RepairObserver, RepairTally, repair_target};
@@ -11,6 +12,7 @@ use crate::copy::quote;
 use crate::sum::{Counters, reason};
 use crate::transfer::{Parts, Tally};
 use crate::verify::{Verdict, VerdictKind, component_of};
+use crate::{files_left, workers_within};
 use haul_log::waybill::{Kind, RelPath};
 use haul_model::{ByteRange, ObjectSize, limits};
 use std::collections::HashMap;
@@ -60,7 +62,7 @@ pub struct ReplicaResponse {
 }
 
 /// Access to replicas on other hosts.
-pub trait Remotes {
+pub trait Remotes: Sync {
     /// Makes the replica of this number send the requested data. Returns soon after a stop of the
     /// repair.
     fn fetch(&self, replica: usize, asked: &ReplicaRequest<'_>) -> ReplicaResponse;
@@ -90,10 +92,14 @@ impl DeferredWork {
         DeferredWork { wanted: Wanted::new(), parts: Parts::default(), object: ObjectSize::DEFAULT }
     }
 
+    fn leave(&mut self, path: &RelPath, verdict: Verdict) {
+        self.wanted.insert(path.as_bytes().to_vec(), verdict);
+    }
+
     fn add(&mut self, repair_target: &RepairTarget, lost: &[ByteRange], verdict: Verdict) {
         let path = &repair_target.entry.path;
         self.parts.add(path, lost);
-        self.wanted.insert(path.as_bytes().to_vec(), verdict);
+        self.leave(path, verdict);
         self.object = self.object.min(repair_target.object());
     }
 }
@@ -144,55 +150,95 @@ impl Repair<'_> {
     /// Two kinds of entries are left to the final round: a file that is also another entry, because
     /// a replica may have its bytes under the other name, and a further name, because a later
     /// section may have the first one.
+    ///
+    /// Files that no other entry can refer to are repaired at the same time, as far as no name
+    /// without contents is between them.
     fn round(
-        &mut self,
+        &self,
         wanted: &Wanted,
         tally: &mut RepairTally,
         report: &mut dyn RepairObserver,
     ) -> Result<DeferredWork, RepairError> {
-        let mut later = DeferredWork::new();
-        let settings = self.settings;
-        let gone_through = repair_target::each(
-            || settings.reader(),
-            wanted,
-            |repair_target| {
-                if self.is_stopped() {
-                    return;
-                }
-                let path = &repair_target.entry.path;
-                let Some(verdict) = wanted.get(path.as_bytes()) else { return };
-                let is_name = verdict.kind == VerdictKind::Missing
-                    && !matches!(repair_target.entry.kind, Kind::File(_));
-                if is_name && !self.is_last_round {
-                    later.wanted.insert(path.as_bytes().to_vec(), verdict.clone());
-                    return;
-                }
-                let (outcome, verdict) = self.settle(&repair_target, verdict, report);
-                match &outcome.done {
-                    Done::Left(LeftReason::Stopped) => return,
-                    Done::Left(LeftReason::NoSource { lost, .. }) if !self.is_last_round => {
-                        return later.add(&repair_target, lost, verdict);
-                    }
-                    Done::Left(LeftReason::NoSource { .. } | LeftReason::NotAsked(_))
-                        if !self.is_final && self.is_several_entries(path) =>
-                    {
-                        later.wanted.insert(path.as_bytes().to_vec(), verdict);
+        let (mut later, mut names) = (DeferredWork::new(), Vec::new());
+        let gone_through = thread::scope(|scope| {
+            let open_files = files_left() / self.settings.replicas.len().max(1) as u64;
+            let workers = workers_within(self.settings.reading.workers, open_files);
+            let mut files = ParallelRepairs::start(scope, self, workers.min(wanted.len()));
+            let mut pass_on = |ended| self.ended(ended, &mut later, tally, report);
+            let gone_through = repair_target::each(
+                || self.settings.reader(),
+                wanted,
+                |repair_target| {
+                    if self.is_stopped() {
                         return;
                     }
-                    Done::Left(_) if !self.is_final && is_name => {
-                        later.wanted.insert(path.as_bytes().to_vec(), verdict);
+                    let path = &repair_target.entry.path;
+                    let Some(verdict) = wanted.get(path.as_bytes()) else { return };
+                    if is_name(&repair_target, verdict) && !self.is_last_round {
+                        names.push((path.clone(), verdict.clone()));
                         return;
                     }
-                    Done::Left(_) => {}
-                    _ => self.replicas.iter().flatten().for_each(|replica| replica.forget(path)),
-                }
-                self.note_directory(&outcome);
-                tally.count(&outcome);
-                report.settled(&outcome);
-            },
-        );
-        gone_through.map_err(|source| RepairError::Refused(settings.waybill.clone(), source))?;
+                    let can_wait = files.has_workers() && self.is_apart(&repair_target, verdict);
+                    files.pass_on(!can_wait, self, &mut pass_on);
+                    if can_wait {
+                        return files.give(repair_target, verdict.clone());
+                    }
+                    pass_on(Ended::of(self, repair_target, verdict));
+                },
+            );
+            files.pass_on(true, self, &mut pass_on);
+            gone_through
+        });
+        gone_through.map_err(|source| RepairError::Refused(self.settings.waybill.clone(), source))?;
+        names.into_iter().for_each(|(path, verdict)| later.leave(&path, verdict));
         Ok(later)
+    }
+
+    /// Returns true if a file may be repaired while others are: no other wanted name leads to it,
+    /// and no replica. Two missing names can lead to one place; as in any order, the second one is
+    /// then not created.
+    fn is_apart(&self, repair_target: &RepairTarget, verdict: &Verdict) -> bool {
+        let is_file = matches!(repair_target.entry.kind, Kind::File(_));
+        if self.settings.dry_run || !self.has_own_replicas || !is_file {
+            return false;
+        }
+        if verdict.kind == VerdictKind::Missing {
+            return true;
+        }
+        let found = NameAt::of(self.root, &repair_target.entry.path).and_then(|name_at| name_at.stat());
+        found.is_ok_and(|found| found.nlink == 1 && !self.shared.contains_key(&found.identity()))
+    }
+
+    /// Reports the end of a name, or leaves the name to a later round.
+    fn ended(
+        &self,
+        mut ended: Ended,
+        later: &mut DeferredWork,
+        tally: &mut RepairTally,
+        report: &mut dyn RepairObserver,
+    ) {
+        ended.report_events(report);
+        let Ended { repair_target, verdict, outcome, .. } = ended;
+        let path = &repair_target.entry.path;
+        match &outcome.done {
+            Done::Left(LeftReason::Stopped) => return,
+            Done::Left(LeftReason::NoSource { lost, .. }) if !self.is_last_round => {
+                return later.add(&repair_target, lost, verdict);
+            }
+            Done::Left(LeftReason::NoSource { .. } | LeftReason::NotAsked(_))
+                if !self.is_final && self.is_several_entries(path) =>
+            {
+                return later.leave(path, verdict);
+            }
+            Done::Left(_) if !self.is_final && is_name(&repair_target, &verdict) => {
+                return later.leave(path, verdict);
+            }
+            Done::Left(_) => {}
+            _ => self.replicas.iter().flatten().for_each(|replica| replica.forget(path)),
+        }
+        self.note_directory(&outcome);
+        tally.count(&outcome);
+        report.settled(&outcome);
     }
 
     /// Asks a replica on another host for the missing bytes. Returns the entries that are still
@@ -266,6 +312,11 @@ impl Repair<'_> {
     fn is_stopped(&self) -> bool {
         self.stop.load(Ordering::Relaxed)
     }
+}
+
+/// Returns true for a missing name without contents of its own.
+fn is_name(repair_target: &RepairTarget, verdict: &Verdict) -> bool {
+    verdict.kind == VerdictKind::Missing && !matches!(repair_target.entry.kind, Kind::File(_))
 }
 
 impl RepairTarget {

@@ -153,3 +153,96 @@ proptest! {
         prop_assert_eq!(again, RepairTally { intact: 1, bytes_read: len, ..RepairTally::default() });
     }
 }
+
+/// Writes a tree to `dir/w` as a waybill, and to the replica. Returns the files with their bytes.
+fn plant(dir: &Path, random: &mut haul_lab::random::Random) -> Vec<(String, Vec<u8>)> {
+    let moment = Moment { sec: 1_700_000_000, nsec: 5 };
+    let mut out = Vec::new();
+    let mut writer = Writer::new(&mut out, &Job::default()).unwrap();
+    let mut entry = |path: &str, kind, mode| {
+        writer
+            .entry(&Entry { path: RelPath::new(path.as_bytes()).unwrap(), kind, mode, mtime: moment })
+            .unwrap();
+    };
+    let mut files = Vec::new();
+    for directory in ["a", "b", "c"] {
+        entry(directory, Kind::Directory, 0o755);
+        fs::create_dir_all(dir.join("r0").join(directory)).unwrap();
+        for number in 0..12 {
+            let path = format!("{directory}/{number}");
+            let mut bytes = vec![0; random.below(40_000) as usize + 1];
+            random.fill(&mut bytes);
+            let digests = vec![haul_digest::digest(Algorithm::Blake3, &bytes)];
+            let size = bytes.len() as u64;
+            entry(&path, Kind::File(Content { size, digests, way: None, level: None, objects: None }), 0o640);
+            fs::write(dir.join("r0").join(&path), &bytes).unwrap();
+            if number % 4 == 0 {
+                let first = RelPath::new(path.as_bytes()).unwrap();
+                entry(&format!("{path}-again"), Kind::Same { first }, 0o640);
+            }
+            entry(&format!("{path}-link"), Kind::Link { target: b"0".to_vec() }, 0o777);
+            files.push((path, bytes));
+        }
+    }
+    writer.close().unwrap();
+    fs::write(dir.join("w"), out).unwrap();
+    fs::create_dir_all(dir.join("r1")).unwrap();
+    files
+}
+
+/// Writes the damaged tree: names are missing, bytes are wrong, or all is right.
+fn damage(root: &Path, files: &[(String, Vec<u8>)], random: &mut haul_lab::random::Random) {
+    let moment = Moment { sec: 1_700_000_000, nsec: 5 };
+    for directory in ["a", "b"] {
+        fs::create_dir_all(root.join(directory)).unwrap();
+    }
+    for (path, bytes) in files.iter().filter(|(path, _)| !path.starts_with('c')) {
+        let at = root.join(path);
+        let how = random.below(4);
+        if how > 0 {
+            let mut bytes = bytes.clone();
+            bytes[0] ^= u8::from(how > 1);
+            fs::write(&at, bytes).unwrap();
+            fs::set_permissions(&at, std::os::unix::fs::PermissionsExt::from_mode(0o640)).unwrap();
+            let again = root.join(format!("{path}-again"));
+            if path.ends_with('4') && how == 2 {
+                fs::hard_link(&at, &again).unwrap();
+            }
+            set_time(&at, moment);
+        }
+        if random.below(2) == 0 {
+            std::os::unix::fs::symlink("0", root.join(format!("{path}-link"))).unwrap();
+        }
+    }
+}
+
+#[test]
+fn several_workers_repair_like_one_and_report_in_the_same_order() {
+    for seed in 0..6 {
+        let dir = tempfile::tempdir().unwrap();
+        let files = plant(dir.path(), &mut haul_lab::random::Random::from_seed(seed));
+        for in_place in [false, true] {
+            let run = |workers: usize| {
+                let root = dir.path().join("root");
+                damage(&root, &files, &mut haul_lab::random::Random::from_seed(seed + 100));
+                let mut settings = settings(dir.path());
+                (settings.reading, settings.in_place) = (Settings::for_workers(workers), in_place);
+                let (mut ear, stop) = (RecordingObserver::default(), AtomicBool::new(false));
+                let tally = repair(&settings, &(), &mut ear, &Counters::new(), &stop).unwrap();
+                for (path, bytes) in &files {
+                    assert!(fs::read(root.join(path)).unwrap() == *bytes, "{path}, {workers} workers");
+                }
+                let times =
+                    ["a", "b", "c"].map(|name| fs::metadata(root.join(name)).unwrap().modified().unwrap());
+                let again =
+                    repair(&settings, &(), &mut RecordingObserver::default(), &Counters::new(), &stop);
+                let left = again.unwrap();
+                fs::remove_dir_all(&root).unwrap();
+                (ear.0, tally, times, (left.repaired, left.made, left.left))
+            };
+            let (one, several) = (run(1), run(4));
+            assert_eq!(one, several, "seed {seed}, in place: {in_place}");
+            assert!(one.1.repaired > 3 && one.1.made > 20, "{:?}", one.1);
+        }
+    }
+}

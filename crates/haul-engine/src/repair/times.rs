@@ -9,12 +9,13 @@ use haul_storage::{FileKind, Times, Timespec};
 impl Repair<'_> {
     /// Records the directory of a name that the repair created or replaced. In a dry run, records a
     /// name that it would create.
-    pub(super) fn note_directory(&mut self, outcome: &Outcome) {
+    pub(super) fn note_directory(&self, outcome: &Outcome) {
         if self.settings.dry_run {
             // As if it were there, for its further names.
-            self.made.extend(matches!(outcome.done, Done::Made).then(|| outcome.path.as_bytes().to_vec()));
+            let made = matches!(outcome.done, Done::Made).then(|| outcome.path.as_bytes().to_vec());
+            self.progress.lock().made.extend(made);
         } else if !matches!(outcome.done, Done::Right | Done::Left(_)) {
-            self.changed.insert(split(outcome.path.as_bytes()).0.to_vec());
+            self.progress.lock().changed.insert(split(outcome.path.as_bytes()).0.to_vec());
         }
     }
 
@@ -24,13 +25,14 @@ impl Repair<'_> {
     /// # Errors
     /// Returns [`RepairError::Refused`] if the waybill can no longer be read.
     pub(super) fn restore_times(&self, report: &mut dyn RepairObserver) -> Result<(), RepairError> {
-        if self.changed.is_empty() {
+        let changed = std::mem::take(&mut self.progress.lock().changed);
+        if changed.is_empty() {
             return Ok(());
         }
         let refused = |source| RepairError::Refused(self.settings.waybill.clone(), source);
         for record in self.settings.reader().map_err(refused)? {
             let Record::Entry(entry) = record.map_err(refused)? else { continue };
-            if entry.kind != Kind::Directory || !self.changed.contains(entry.path.as_bytes()) {
+            if entry.kind != Kind::Directory || !changed.contains(entry.path.as_bytes()) {
                 continue;
             }
             let mtime = Timespec { sec: entry.mtime.sec, nsec: entry.mtime.nsec };

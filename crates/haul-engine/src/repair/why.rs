@@ -196,13 +196,18 @@ impl LeftReason {
 
     /// Converts an out-of-space error to [`LeftReason::NoRoom`], for a file of `size` bytes.
     pub(super) fn or_no_room(self, size: u64) -> LeftReason {
-        const ENOSPC: i32 = 28;
-        const EDQUOT: i32 = 122;
         match self {
-            LeftReason::Io { source, .. } if matches!(source.raw_os_error(), Some(ENOSPC | EDQUOT)) => {
-                LeftReason::NoRoom(size, source)
-            }
+            LeftReason::Io { source, .. } if is_shortage(&source) => LeftReason::NoRoom(size, source),
             why => why,
+        }
+    }
+
+    /// Returns true if the name is unchanged because there was no space for its repair.
+    pub(super) fn is_shortage(&self) -> bool {
+        match self {
+            LeftReason::NoRoom(..) => true,
+            LeftReason::Io { source, .. } => is_shortage(source),
+            _ => false,
         }
     }
 
@@ -247,4 +252,11 @@ fn absent_too(replicas: &[OsString]) -> String {
 fn list(ranges: &[ByteRange]) -> String {
     let texts: Vec<String> = ranges.iter().map(ToString::to_string).collect();
     texts.join(", ")
+}
+
+/// Returns true for the errors of a full file system and of a used-up quota.
+fn is_shortage(error: &io::Error) -> bool {
+    const ENOSPC: i32 = 28;
+    const EDQUOT: i32 = 122;
+    matches!(error.raw_os_error(), Some(ENOSPC | EDQUOT))
 }
