@@ -45,7 +45,8 @@ pub fn read_at(fd: impl AsFd, offset: u64, buffer: &mut [u8]) -> io::Result<usiz
     Ok(filled)
 }
 
-/// Writes all of `bytes` at `offset`.
+/// Writes all of `bytes` at `offset`. The first bytes of a file without offsets, as many in /proc,
+/// are written by write(2).
 ///
 /// # Errors
 ///
@@ -54,7 +55,11 @@ pub fn write_all_at(fd: impl AsFd, offset: u64, bytes: &[u8]) -> io::Result<()> 
     let mut done = 0;
     while done < bytes.len() {
         let at = offset + done as u64;
-        match retry_on_intr(|| rustix::io::pwrite(&fd, &bytes[done..], at))? {
+        let written = match retry_on_intr(|| rustix::io::pwrite(&fd, &bytes[done..], at)) {
+            Err(Errno::SPIPE) if at == 0 => retry_on_intr(|| rustix::io::write(&fd, bytes)),
+            written => written,
+        };
+        match written? {
             0 => return Err(io::ErrorKind::WriteZero.into()),
             n => done += n,
         }
@@ -240,6 +245,17 @@ const FICLONERANGE: ioctl::Opcode = ioctl::opcode::write::<CloneRange>(0x94, 13)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::{self, File};
+
+    /// Most files in /proc that can be written have no offsets: pwrite(2) fails with ESPIPE.
+    #[test]
+    fn first_bytes_of_a_file_without_offsets_are_written() {
+        let path = "/proc/thread-self/comm";
+        let file = File::options().write(true).open(path).unwrap();
+        write_all_at(&file, 0, b"renamed").unwrap();
+        assert_eq!(fs::read(path).unwrap(), b"renamed\n");
+        assert!(write_all_at(&file, 7, b"more").is_err(), "the bytes before are not known to be there");
+    }
 
     /// Errors from the manual pages of copy_file_range(2) and ioctl_ficlone(2), each with three
     /// flags. They state that the kernel cannot copy between the two files, that the two files
