@@ -6,7 +6,7 @@ use super::places::{NameAt, Root, name_at_with_parents, split};
 use crate::pipeline::BLOCK_BYTES;
 use haul_log::waybill::RelPath;
 use haul_model::ByteRange;
-use haul_storage::{Create, Name, SinkFile, SourceFile, SyncWhat};
+use haul_storage::{Create, Name, Remove, SinkFile, SourceFile, SyncWhat};
 use parking_lot::Mutex;
 use std::collections::HashSet;
 use std::ffi::OsStr;
@@ -56,9 +56,10 @@ impl DamageArchive {
         // Another file counts on a new directory only when its name is durable.
         let name_at = name_at_with_parents(&self.root, path, &mut self.made.lock())?;
         for range in ranges.iter().filter(|range| !range.is_empty()) {
-            let kept = create(&name_at, path, *range).and_then(|kept| {
-                copy(file, &*kept, *range)?;
-                kept.sync(SyncWhat::All)
+            let kept = create(&name_at, path, *range).and_then(|(name, kept)| {
+                let copied = copy(file, &*kept, *range).and_then(|()| kept.sync(SyncWhat::All));
+                // An incomplete file would look like the replaced bytes. The first error counts.
+                copied.inspect_err(|_| _ = name_at.dir.remove(&name, Remove::File))
             });
             kept.map_err(LeftReason::io("keep the replaced bytes"))?;
         }
@@ -67,7 +68,7 @@ impl DamageArchive {
 }
 
 /// Creates a new file next to those of earlier repairs.
-fn create(name_at: &NameAt, path: &RelPath, range: ByteRange) -> io::Result<Arc<dyn SinkFile>> {
+fn create(name_at: &NameAt, path: &RelPath, range: ByteRange) -> io::Result<(Name, Arc<dyn SinkFile>)> {
     let (_, name) = split(path.as_bytes());
     let mut stem = name[..name.len().min(NAME_BYTES_MAX)].to_vec();
     if stem.len() < name.len() {
@@ -84,7 +85,7 @@ fn create(name_at: &NameAt, path: &RelPath, range: ByteRange) -> io::Result<Arc<
         let name = Name::new(name).ok_or(io::ErrorKind::InvalidFilename)?;
         match name_at.dir.sink(&name, Create::New { mode: 0o600 }) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            other => return other,
+            other => return other.map(|file| (name, file)),
         }
     }
     Err(io::ErrorKind::AlreadyExists.into())
