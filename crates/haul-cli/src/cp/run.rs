@@ -97,7 +97,7 @@ fn copy(tool: &str, args: &[OsString], resolved: &Resolved) -> ExitCode {
         console.say(&found);
     }
     if outcome.interrupted {
-        tell_interrupted(&console, &outcome, &advice(tool, args, resolved));
+        tell_interrupted(&console, &outcome, &advice(tool, args, resolved, outcome.sink_is_own));
         return interrupt.end();
     }
     let failed = outcome.failures > 0 || closed.is_err() || matches!(let_go, Some(Err(_)));
@@ -120,21 +120,25 @@ fn wants_bar(tool: &str, resolved: &Resolved) -> bool {
 }
 
 /// Returns the command that completes an interrupted copy, quoted for a shell, with what it does.
-fn advice(tool: &str, args: &[OsString], resolved: &Resolved) -> String {
+/// `sink_is_own` is true if all files at the sink are of the interrupted copy. Otherwise `--update`
+/// would leave out files that the copy did not reach.
+fn advice(tool: &str, args: &[OsString], resolved: &Resolved, sink_is_own: bool) -> String {
     let resumes = resolved.resume.is_some();
     // The target exists now: without -T a directory would be copied into it.
     let more: &[&str] = match resolved.settings.operands {
         _ if resumes => &[],
-        Operands::Onto { .. } => &["--update", "-T"],
-        Operands::IntoDirectory { .. } | Operands::Batch(_) => &["--update"],
+        Operands::Onto { .. } if sink_is_own => &["--update", "-T"],
+        Operands::Onto { .. } => &["-T"],
+        Operands::IntoDirectory { .. } | Operands::Batch(_) => &[],
     };
     let words = more.iter().map(OsStr::new).chain(resume::without_restart(args).map(OsString::as_os_str));
     let words: Vec<String> = words.map(|word| quote_for_shell(word).to_string()).collect();
     let command = format!("{tool} {}", words.join(" "));
     match resolved.settings.operands {
         _ if resumes => format!("to resume, run: {command}"),
-        Operands::Batch(_) => format!("to copy the missing files, run with the same lines: {command}"),
-        _ => format!("to copy the missing files, run: {command}"),
+        Operands::Batch(_) => format!("to copy the files again, run with the same lines: {command}"),
+        _ if sink_is_own => format!("to copy the missing files, run: {command}"),
+        _ => format!("to copy the files again, run: {command}"),
     }
 }
 

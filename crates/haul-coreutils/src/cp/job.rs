@@ -35,6 +35,9 @@ pub struct Outcome {
     pub is_loose: bool,
     /// True if the names in some directory could not be synced; a failure reported it.
     pub is_unsynced: bool,
+    /// True if the job began with a sink that did not exist, so that no file of another origin is
+    /// in it.
+    pub sink_is_own: bool,
     /// The file that was copied last, if its caller finishes it (`CopyRules::new_mode`).
     pub new_file: Option<OwnedFd>,
     /// Sources that hold the only copy of some metadata; a failure reported each.
@@ -120,14 +123,16 @@ impl<'a> Job<'a> {
         }
     }
 
-    /// Returns the result of the job. `failures` is the number of its failures.
-    pub(crate) fn outcome(self, failures: u64) -> Outcome {
+    /// Returns the result of the job. `failures` is the number of its failures. `sink_is_own` goes
+    /// into the result.
+    pub(crate) fn outcome(self, failures: u64, sink_is_own: bool) -> Outcome {
         Outcome {
             failures,
             interrupted: self.context.is_stopping(),
             cut_off: self.cut_off.into_inner(),
             is_loose: self.is_loose.into_inner(),
             is_unsynced: self.is_unsynced.into_inner(),
+            sink_is_own,
             new_file: self.new_file.into_inner(),
             unstored: self.unstored.into_inner(),
         }

@@ -5,6 +5,7 @@ use super::directory::Directory;
 use super::entry;
 use super::job::{Job, Outcome};
 use super::links::{LinkTable, Memory};
+use super::operand_walk::OperandWalk;
 use super::operands;
 use super::rules::CopySettings;
 use super::tree_entry::Entry;
@@ -45,7 +46,9 @@ pub(crate) fn copy_after(
     let memory = Memory::after(link_table);
     let job = Job::new(settings, observer, stop, memory, most_workers, open_files);
     let failed_before = Tally::get(&tally.failures);
-    if let Some(first) = job.begin_operands() {
+    let first = job.begin_operands();
+    let sink_is_own = matches!(&first, Some(OperandWalk::Rows(rows)) if rows.sink_is_missing);
+    if let Some(first) = first {
         let pool: WorkPool<'_> = Pool::new(stop);
         pool.offer_walk(Walk::Operands(first));
         let ahead = WalkAhead::new(settings.moving.counts_ahead);
@@ -60,7 +63,7 @@ pub(crate) fn copy_after(
         contexts::done(settings);
     }
     let failures = Tally::get(&tally.failures) - failed_before;
-    job.outcome(failures)
+    job.outcome(failures, sink_is_own)
 }
 
 /// The walk ahead of the copy, which counts everything early.
