@@ -137,6 +137,13 @@ pub struct SnapshotError {
     source: io::Error,
 }
 
+impl SnapshotError {
+    /// Returns true if the tree is deeper than a path can express.
+    pub fn is_too_deep(&self) -> bool {
+        self.source.kind() == io::ErrorKind::InvalidFilename
+    }
+}
+
 impl Snapshot {
     /// Reads the tree below `root` with all its bytes. Symbolic links are not followed; `root` may
     /// be a file.

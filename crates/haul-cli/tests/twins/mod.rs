@@ -33,7 +33,7 @@ chmod 750 t/s; chmod 555 closed; touch -d '2001-02-03 04:05:06.123456789Z' t/s c
 /// differs.
 const LATELY: i64 = 1_262_304_000;
 
-/// Replaces the description of a tree that cannot be read.
+/// Replaces the description of a tree that is deeper than a path can express.
 const TOO_DEEP: &str = "a tree too deep to be walked";
 
 /// Result of a script.
@@ -277,8 +277,12 @@ fn sorted(text: &str) -> String {
 /// Returns one line for each entry, with everything that a copy may keep. All times of this run are
 /// equal.
 fn describe(folder: &Path) -> String {
-    // The tree is deeper than a path can express: see the difference about followed links.
-    let Ok(snapshot) = Snapshot::take(folder) else { return TOO_DEEP.to_owned() };
+    let snapshot = match Snapshot::take(folder) {
+        Ok(snapshot) => snapshot,
+        // See the difference about followed links.
+        Err(error) if error.is_too_deep() => return TOO_DEEP.to_owned(),
+        Err(error) => panic!("{error}"),
+    };
     let mut text = String::new();
     for (path, entry) in snapshot.entries() {
         let time = if entry.mtime.0 > LATELY { "now".to_owned() } else { format!("{:?}", entry.mtime) };
