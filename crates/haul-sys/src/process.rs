@@ -6,7 +6,7 @@ mod thread;
 
 pub use memory::{Memory, memory};
 pub use privileges::{become_user, hide_memory};
-pub use thread::Thread;
+pub use thread::{SchedTimes, Thread};
 
 use crate::sandbox;
 use rustix::fs::Mode;

@@ -181,7 +181,8 @@ fn watched<T>(work: impl FnOnce() -> T) -> (T, bool) {
                 thread::sleep(Duration::from_millis(5));
                 slept += 1;
             }
-            Thread::current().run_delay().is_some_and(|waited| waited > Duration::from_micros(200) * slept)
+            let times = Thread::current().sched_times();
+            times.is_some_and(|times| times.run_delay > Duration::from_micros(200) * slept)
         });
         let done = work();
         is_over.store(true, Ordering::Relaxed);
@@ -274,7 +275,7 @@ fn a_slow_link_is_named_as_the_bottleneck() {
 /// CPU wait time of the two sides to the network.
 #[test]
 fn busy_processors_are_named_as_the_bottleneck() {
-    if !shown_or_skip(Thread::current().run_delay().is_some(), "run delays") {
+    if !shown_or_skip(Thread::current().sched_times().is_some(), "run delays") {
         return;
     }
     let fixture = Fixture::new();

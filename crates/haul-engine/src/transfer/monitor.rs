@@ -8,6 +8,7 @@
 //! - [`Monitor::update_quietly`] changes the machine and wakes no thread. Its caller must call
 //!   [`Monitor::notify`] before it blocks.
 
+use super::cpu_wait;
 use haul_proto::source::Availability;
 use haul_proto::{FileNumber, LaneId, Sink, Source};
 use std::panic;
@@ -101,8 +102,16 @@ struct MonitorState<M> {
 struct Waiter {
     key: WaitKey,
     thread: Thread,
-    /// True if the thread was woken and has not run yet.
-    is_unparked: bool,
+    /// Time at which the thread was woken, if it has not run since.
+    unparked: Option<Instant>,
+}
+
+impl Waiter {
+    /// Records that the thread is woken, and returns it.
+    fn unpark(&mut self) -> Thread {
+        self.unparked = Some(Instant::now());
+        self.thread.clone()
+    }
 }
 
 /// Result of a question to the machine.
@@ -159,8 +168,8 @@ impl<M: Machine> Monitor<M> {
     fn notify_matching(&self, predicate: impl Fn(WaitKey) -> bool) {
         let state = self.state.lock().unwrap_or_else(|broken| broken.into_inner());
         unlock_and_wake(state, |state| {
-            let meant = state.waiters.iter_mut().filter(|one| !one.is_unparked && predicate(one.key));
-            meant.map(|one| (one.is_unparked = true, one.thread.clone()).1).collect()
+            let meant = state.waiters.iter_mut().filter(|one| one.unparked.is_none() && predicate(one.key));
+            meant.map(Waiter::unpark).collect()
         });
     }
 
@@ -169,9 +178,13 @@ impl<M: Machine> Monitor<M> {
     /// work that other threads can take too, but must not change anything else that affects them.
     /// If such work is left, the next thread is woken.
     pub(super) fn ask<T>(&self, mut question: impl FnMut(&mut M, Duration) -> Reply<T>) -> T {
+        let mut pause: Option<cpu_wait::Pause> = None;
         loop {
             let mut state = self.lock();
-            state.remove_waiter();
+            let unparked = state.remove_waiter();
+            if let Some(pause) = pause.take() {
+                pause.end(unparked);
+            }
             let now = self.begin.elapsed();
             let asked = question(&mut state.machine, now);
             let waits = match &asked {
@@ -181,13 +194,16 @@ impl<M: Machine> Monitor<M> {
             unlock_and_wake(state, |state| {
                 let next = state.threads_to_wake(|_, readiness| readiness == Availability::Shared);
                 if let Some((key, _)) = waits {
-                    state.waiters.push(Waiter { key, thread: thread::current(), is_unparked: false });
+                    state.waiters.push(Waiter { key, thread: thread::current(), unparked: None });
                 }
                 next
             });
             match (asked, waits) {
                 (Reply::Ready(answer), _) => return answer,
-                (_, Some((_, time))) => thread::park_timeout(time),
+                (_, Some((_, time))) => {
+                    pause = cpu_wait::Pause::begin();
+                    thread::park_timeout(time);
+                }
                 (_, None) => {}
             }
         }
@@ -218,14 +234,13 @@ impl<M: Machine> MonitorState<M> {
         let MonitorState { machine, waiters, .. } = self;
         let mut woken = Vec::new();
         // Wake the most recently parked thread first: its caches are warmest.
-        for one in waiters.iter_mut().rev().filter(|one| !one.is_unparked) {
+        for one in waiters.iter_mut().rev().filter(|one| one.unparked.is_none()) {
             let readiness = machine.readiness(one.key);
             if !predicate(one.key, readiness) || (readiness == Availability::Shared && has_unparked_worker) {
                 continue;
             }
             has_unparked_worker |= readiness == Availability::Shared;
-            one.is_unparked = true;
-            woken.push(one.thread.clone());
+            woken.push(one.unpark());
         }
         woken
     }
@@ -233,7 +248,7 @@ impl<M: Machine> MonitorState<M> {
     /// Returns true if a woken worker of a lane has not asked yet. It takes some of the shared
     /// work, and wakes the next worker if work is left.
     fn has_unparked_worker(&self) -> bool {
-        self.waiters.iter().any(|other| other.is_unparked && matches!(other.key, WaitKey::Lane(_)))
+        self.waiters.iter().any(|other| other.unparked.is_some() && matches!(other.key, WaitKey::Lane(_)))
     }
 
     /// Returns the threads to wake after the machine changed.
@@ -242,33 +257,30 @@ impl<M: Machine> MonitorState<M> {
         self.threads_to_wake(|_, readiness| readiness != Availability::Nothing)
     }
 
-    /// Removes the calling thread from the waiting threads.
+    /// Removes the calling thread from the waiting threads. Returns the time at which it was woken.
     ///
     /// # Panics
     /// Panics in a debug build if the condition of the thread held, no thread woke it, and only its
     /// timeout did.
-    fn remove_waiter(&mut self) {
+    fn remove_waiter(&mut self) -> Option<Instant> {
         if self.waiters.is_empty() {
-            return;
+            return None;
         }
         let own = thread::current().id();
-        let (left, rest) =
-            std::mem::take(&mut self.waiters).into_iter().partition(|one| one.thread.id() == own);
-        self.waiters = rest;
-        if cfg!(debug_assertions) && !self.has_pending_wake_ups {
-            let left: Vec<Waiter> = left;
-            let has_unparked_worker = self.has_unparked_worker();
-            // The end of files is reported by `notify_key` as well, after the machine knows it.
-            for Waiter { key, is_unparked, .. } in left.into_iter().filter(|one| one.key != WaitKey::Ends) {
-                let readiness = self.machine.readiness(key);
-                let is_forgotten = readiness == Availability::Own
-                    || (readiness == Availability::Shared && !has_unparked_worker);
-                assert!(
-                    is_unparked || !is_forgotten,
-                    "the wake-up of a thread that waits for {key:?} was lost"
-                );
-            }
+        let at = self.waiters.iter().position(|one| one.thread.id() == own)?;
+        // The others stay in the order in which they were parked.
+        let Waiter { key, unparked, .. } = self.waiters.remove(at);
+        // The end of files is reported by `notify_key` as well, after the machine knows it.
+        if cfg!(debug_assertions) && !self.has_pending_wake_ups && key != WaitKey::Ends {
+            let readiness = self.machine.readiness(key);
+            let is_forgotten = readiness == Availability::Own
+                || (readiness == Availability::Shared && !self.has_unparked_worker());
+            assert!(
+                unparked.is_some() || !is_forgotten,
+                "the wake-up of a thread that waits for {key:?} was lost"
+            );
         }
+        unparked
     }
 }
 
@@ -342,7 +354,7 @@ mod tests {
 
     /// Returns the number of waiting threads that no other thread has woken.
     fn waiters(monitor: &Monitor<Shop>) -> usize {
-        monitor.lock().waiters.iter().filter(|one| !one.is_unparked).count()
+        monitor.lock().waiters.iter().filter(|one| one.unparked.is_none()).count()
     }
 
     /// Closes the shop at the end of a test, also of one that fails: its lanes would wait forever.
@@ -439,7 +451,7 @@ mod tests {
             until(|| is_idle(0));
             let before = asked.load(Ordering::SeqCst);
             monitor.update_quietly(|shop, _| shop.shared = 2);
-            assert!(monitor.lock().waiters.iter().all(|one| !one.is_unparked));
+            assert!(monitor.lock().waiters.iter().all(|one| one.unparked.is_none()));
             monitor.notify();
             until(|| is_idle(2));
             // The thread woke up, took goods, and asked again.

@@ -16,23 +16,34 @@ impl Thread {
         Self(gettid())
     }
 
-    /// Returns the run delay: the time since the start of the thread in which it was runnable and
-    /// waited for a CPU.
+    /// Returns the statistics since the start of the thread.
     ///
-    /// Returns `None` if the kernel does not count it, or if the thread has ended.
-    pub fn run_delay(self) -> Option<Duration> {
+    /// Returns `None` if the kernel does not count them, or if the thread has ended.
+    pub fn sched_times(self) -> Option<SchedTimes> {
         let path = format!("/proc/self/task/{}/schedstat", self.0.as_raw_nonzero());
-        run_delay_in(&sandbox::outside(move || fs::read_to_string(path)).ok()?.ok()?)
+        sched_times_in(&sandbox::outside(move || fs::read_to_string(path)).ok()?.ok()?)
     }
+}
+
+/// Scheduler statistics of a thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SchedTimes {
+    /// Time on a CPU.
+    pub cpu: Duration,
+    /// Run delay: time in which the thread was runnable and waited for a CPU. Linux 6.18 sometimes
+    /// counts a sleep here: the sleep of a thread that it moves to another CPU just before.
+    pub run_delay: Duration,
 }
 
 /// Parses three numbers: nanoseconds on a CPU, nanoseconds of waiting for one, and time slices.
 /// Zero time slices mean that the kernel does not count: with the statistics disabled it reports `0
 /// 0 0`.
-fn run_delay_in(schedstat: &str) -> Option<Duration> {
+fn sched_times_in(schedstat: &str) -> Option<SchedTimes> {
     let numbers: Option<Vec<u64>> = schedstat.split_whitespace().map(|number| number.parse().ok()).collect();
     match numbers?[..] {
-        [_, waited, turns] if turns > 0 => Some(Duration::from_nanos(waited)),
+        [cpu, waited, turns] if turns > 0 => {
+            Some(SchedTimes { cpu: Duration::from_nanos(cpu), run_delay: Duration::from_nanos(waited) })
+        }
         _ => None,
     }
 }
@@ -42,19 +53,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn run_delay_is_the_second_field() {
-        assert_eq!(run_delay_in("46449604 25088095 185\n"), Some(Duration::from_nanos(25_088_095)));
-        assert_eq!(run_delay_in("0 0 1\n"), Some(Duration::ZERO));
+    fn sched_times_are_the_first_two_fields() {
+        let times = |cpu, run_delay| {
+            Some(SchedTimes { cpu: Duration::from_nanos(cpu), run_delay: Duration::from_nanos(run_delay) })
+        };
+        assert_eq!(sched_times_in("46449604 25088095 185\n"), times(46_449_604, 25_088_095));
+        assert_eq!(sched_times_in("0 0 1\n"), times(0, 0));
         for none in ["", "46449604\n", "1 - 3\n", "0 0 0\n"] {
-            assert_eq!(run_delay_in(none), None);
+            assert_eq!(sched_times_in(none), None);
         }
     }
 
     #[test]
-    fn run_delay_of_another_live_thread_is_readable() {
+    fn sched_times_of_another_live_thread_are_readable() {
         let here = Thread::current();
-        let there = std::thread::spawn(move || (Thread::current(), here.run_delay())).join().unwrap();
+        let there = std::thread::spawn(move || (Thread::current(), here.sched_times())).join().unwrap();
         assert_ne!(there.0, here);
-        assert_eq!(there.1.is_some(), here.run_delay().is_some());
+        assert_eq!(there.1.is_some(), here.sched_times().is_some());
     }
 }

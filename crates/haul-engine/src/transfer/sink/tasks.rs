@@ -20,6 +20,7 @@ use super::deleting::Sweeping;
 use super::incoming::IncomingFile;
 use super::settling::{PendingRename, PendingSync, SyncBatch};
 use crate::settle::{DeviceQueues, DeviceWork, Due, NextWork};
+use crate::transfer::cpu_wait;
 use crate::transfer::file_hasher::FileHasher;
 use crate::transfer::reason::reason;
 use haul_digest::Digest;
@@ -107,7 +108,7 @@ impl<T> Queue<T> {
     pub(super) fn next(&self) -> Option<T> {
         let is_idle = |waiting: &mut QueueState<T>| waiting.tasks.is_empty() && !waiting.is_over;
         let mut waiting = self.state();
-        self.added.wait_while(&mut waiting, is_idle);
+        cpu_wait::pause(|| self.added.wait_while(&mut waiting, is_idle));
         waiting.tasks.pop_front()
     }
 
@@ -169,7 +170,7 @@ impl SinkContext<'_> {
                 FileHasher::new(self.hash_plan.clone(), &self.session.spent, &self.session.over);
             let another = move || self.session.guard(|| self.run_settling(scope));
             loop {
-                match self.tasks.settling.next(PATIENCE) {
+                match cpu_wait::pause(|| self.tasks.settling.next(PATIENCE)) {
                     NextWork::Run(mut taken) => {
                         let tasks =
                             taken.batch(|| thread::Builder::new().spawn_scoped(scope, another).is_ok());
