@@ -11,7 +11,7 @@ mod sealed;
 mod settle;
 
 pub use copied_attributes::is_attribute_copied;
-pub use descent::{Descent, Step};
+pub use descent::{Descent, Examine, Step, WalkEntry};
 pub use open_files::{files_left, workers_within};
 pub use pool::{Pool, WorkItem};
 

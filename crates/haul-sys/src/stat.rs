@@ -96,6 +96,12 @@ impl Stat {
         self.identity() == then.identity() && same_birth
     }
 
+    /// Returns the major and minor numbers of a device file, the form that users and other systems
+    /// use.
+    pub fn device_numbers(&self) -> (u32, u32) {
+        (rustix::fs::major(self.rdev), rustix::fs::minor(self.rdev))
+    }
+
     /// Returns true if the file takes less space than its length, so that a search for holes may
     /// pay off. This is only a hint, because files on compressing file systems look sparse as well.
     pub fn is_sparse(&self) -> bool {
@@ -124,11 +130,6 @@ pub fn stat_at(dir: impl AsFd, name: impl Arg, follow: Follow) -> io::Result<Sta
 /// Returns the errors of statx(2).
 pub fn stat_fd(fd: impl AsFd) -> io::Result<Stat> {
     statx_or_stat(fd.as_fd(), c"", AtFlags::EMPTY_PATH)
-}
-
-/// Returns the major and minor numbers of a device, the form that users and other systems use.
-pub fn device_numbers(device: u64) -> (u32, u32) {
-    (rustix::fs::major(device), rustix::fs::minor(device))
 }
 
 /// Returns the device with these numbers.

@@ -4,7 +4,7 @@
 use crate::cp::Contexts;
 use crate::location::Location;
 use haul_engine::copy::CopyError;
-use haul_engine::{Descent, Step};
+use haul_engine::{Descent, Step, WalkEntry};
 use haul_storage::{FileKind, Follow, local};
 use haul_sys::dir::open_dir_at;
 use haul_sys::metadata::Place;
@@ -46,10 +46,10 @@ fn all(policy: &dyn Policy, renamed: &Location<'_>) -> io::Result<()> {
     }
     while !descent.is_over() {
         note(match descent.step() {
-            Step::Entry(dir, name, _, kind) => local::descriptor_of(&*dir).and_then(|dir| {
+            Step::Entry(WalkEntry { dir, name, kind, .. }) => local::descriptor_of(&*dir).and_then(|dir| {
                 one(policy, dir.as_fd(), name.as_os_str(), Place::name(&dir, name.as_c_str()), kind)
             }),
-            Step::Entered(dir, _) => local::descriptor_of(&*dir).and_then(|dir| {
+            Step::Entered(dir, ..) => local::descriptor_of(&*dir).and_then(|dir| {
                 one(policy, dir.as_fd(), OsStr::new("."), Place::file(&dir), FileKind::Directory)
             }),
             Step::Left(_) | Step::Nothing => Ok(()),

@@ -11,6 +11,9 @@ use std::sync::Arc;
 /// names of the usual length; a larger directory is read again for each of that many.
 const NAMES_BYTES: usize = 8 << 20;
 
+/// Maximum number of names of a small directory: at most 1 MiB.
+const SMALL_MAX: usize = 4096;
+
 /// Entries asked of the directory at a time.
 const BATCH: usize = 512;
 
@@ -34,16 +37,33 @@ impl SortedDir {
         SortedDir::with_budget(dir, NAMES_BYTES)
     }
 
+    /// Reads all names of a directory. Returns `None` if there are more than [`SMALL_MAX`].
+    ///
+    /// # Errors
+    /// Same as [`SortedDir::read`].
+    pub(super) fn read_small(dir: Arc<dyn Dir>) -> io::Result<Option<SortedDir>> {
+        let mut sorted = SortedDir::unread(dir, NAMES_BYTES);
+        Ok(sorted.pass(None, SMALL_MAX)?.then_some(sorted))
+    }
+
     fn with_budget(dir: Arc<dyn Dir>, budget: usize) -> io::Result<SortedDir> {
-        let names = Names { budget, ..Names::default() };
-        let mut sorted = SortedDir { dir, names, at: 0, more: true };
-        sorted.pass(None)?;
+        let mut sorted = SortedDir::unread(dir, budget);
+        sorted.pass(None, usize::MAX)?;
         Ok(sorted)
+    }
+
+    fn unread(dir: Arc<dyn Dir>, budget: usize) -> SortedDir {
+        SortedDir { dir, names: Names { budget, ..Names::default() }, at: 0, more: true }
     }
 
     /// Returns the directory itself, to open its entries.
     pub(super) fn dir(&self) -> &Arc<dyn Dir> {
         &self.dir
+    }
+
+    /// Returns the number of bytes that the names take.
+    pub(super) fn bytes(&self) -> usize {
+        self.names.bytes.capacity() + self.names.places.capacity() * size_of::<Place>()
     }
 
     /// Returns no more entries from here on.
@@ -60,7 +80,7 @@ impl SortedDir {
     pub(super) fn next(&mut self) -> io::Result<Option<(Name, Option<FileKind>)>> {
         if self.at == self.names.places.len() && self.more {
             let last = self.at.checked_sub(1).map(|at| self.names.bytes_at(at).to_vec());
-            self.pass(last.as_deref())?;
+            self.pass(last.as_deref(), usize::MAX)?;
         }
         let Some(place) = self.names.places.get(self.at) else { return Ok(None) };
         let name = Name::new(slice(&self.names.bytes, place)).ok_or(io::ErrorKind::InvalidFilename)?;
@@ -68,14 +88,19 @@ impl SortedDir {
         Ok(Some((name, place.kind)))
     }
 
-    /// Reads the whole directory and keeps the smallest names behind `last`.
-    fn pass(&mut self, last: Option<&[u8]>) -> io::Result<()> {
+    /// Reads the whole directory and keeps the smallest names behind `last`. Returns false, after
+    /// about `most` names, if there are more.
+    fn pass(&mut self, last: Option<&[u8]>, most: usize) -> io::Result<bool> {
         self.end();
         let mut list = self.dir.list()?;
         let mut batch = Vec::with_capacity(BATCH);
-        let mut goes_on = true;
+        let (mut goes_on, mut count) = (true, 0);
         while goes_on {
             goes_on = list.next(BATCH, &mut batch)?;
+            count += batch.len();
+            if count > most {
+                return Ok(false);
+            }
             for Entry { name, kind, .. } in batch.drain(..) {
                 if last.is_none_or(|last| name.as_bytes() > last) {
                     self.more |= self.names.offer(name.as_bytes(), kind);
@@ -83,7 +108,7 @@ impl SortedDir {
             }
         }
         self.names.sort();
-        Ok(())
+        Ok(true)
     }
 }
 
@@ -177,5 +202,20 @@ mod tests {
                 prop_assert_eq!(found, names.iter().cloned().collect::<Vec<_>>());
             }
         }
+    }
+
+    #[test]
+    fn only_a_small_directory_is_read_as_a_small_one() {
+        let dir = MemoryStorage::new(1).root();
+        let add = |number: usize| {
+            let name = Name::new(format!("{number:05}")).unwrap();
+            dir.sink(&name, Create::New { mode: 0o600 }).unwrap();
+        };
+        (0..SMALL_MAX).for_each(add);
+        let sorted = SortedDir::read_small(Arc::clone(&dir)).unwrap().unwrap();
+        assert!(sorted.names.places.len() == SMALL_MAX && !sorted.more);
+        assert!((1..1 << 20).contains(&sorted.bytes()));
+        add(SMALL_MAX);
+        assert!(SortedDir::read_small(dir).unwrap().is_none());
     }
 }

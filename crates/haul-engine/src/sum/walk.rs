@@ -2,7 +2,7 @@
 
 use super::order::{Order, Orders, Source, SumError, Task, Work};
 use super::settings::Recipe;
-use crate::descent::{Descent, Step};
+use crate::descent::{Descent, Step, WalkEntry};
 use haul_model::{ByteLen, ByteOffset};
 use haul_storage::local::LocalStorage;
 use haul_storage::{FileKind, Follow, Storage};
@@ -103,8 +103,8 @@ impl<P: Operands> Walk<P> {
     /// Makes one step in the innermost directory; returns an order only for a file or a failure.
     fn step(&mut self) -> Option<Order<WalkTag>> {
         match self.descent.step() {
-            Step::Entry(directory, name, path, FileKind::Regular) => {
-                Some(self.order(Source::Beneath(directory, name), path))
+            Step::Entry(WalkEntry { dir, name, path, kind: FileKind::Regular, .. }) => {
+                Some(self.order(Source::Beneath(dir, name), path))
             }
             Step::Failed(path, error) => Some(failed(path, error)),
             Step::Entry(..) | Step::Entered(..) | Step::Left(_) | Step::Nothing => None,

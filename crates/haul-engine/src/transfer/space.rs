@@ -28,8 +28,8 @@ pub(super) fn announced(job: &SendJob) -> u64 {
     let (mut total, mut linked) = (0_u64, HashSet::new());
     while let Some(step) = tree.next() {
         match step {
-            WalkStep::Enter(_) if is_quick => return 0,
-            WalkStep::Item(item) if item.facts.kind == FileKind::Regular => {
+            WalkStep::Enter(..) if is_quick => return 0,
+            WalkStep::Item(item, _) if item.facts.kind == FileKind::Regular => {
                 let facts = &item.facts;
                 if facts.nlink > 1 && keep.has(Keep::HARD_LINKS) && !linked.insert(facts.identity()) {
                     continue;

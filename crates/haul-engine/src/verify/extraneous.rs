@@ -3,7 +3,7 @@
 use super::index::Index;
 use super::stored::last_name;
 use super::{Verdict, VerdictKind};
-use crate::descent::{Descent, Step};
+use crate::descent::{Descent, Step, WalkEntry};
 use crate::signature::beside;
 use crate::stored::HIDDEN;
 use haul_log::waybill::RelPath;
@@ -56,14 +56,14 @@ impl ExtraneousWalk<'_> {
         descent.begin(Arc::clone(self.root), OsStr::new("/"))?;
         while !descent.is_over() && !self.stop.load(Ordering::Relaxed) {
             match descent.step() {
-                Step::Entry(dir, name, path, FileKind::Regular) => {
+                Step::Entry(WalkEntry { dir, name, path, kind: FileKind::Regular, .. }) => {
                     let path = beneath(&path);
                     if self.index.is_extraneous(path) && !self.receipt.has(&*dir, &name) {
                         self.tell(path, VerdictKind::Extra);
                     }
                 }
                 // The stored digests describe the data as well.
-                Step::Entered(_, path) if beneath(&path) == HIDDEN.as_bytes() => descent.skip(),
+                Step::Entered(_, path, ()) if beneath(&path) == HIDDEN.as_bytes() => descent.skip(),
                 Step::Failed(path, _) if beneath(&path) == HIDDEN.as_bytes() => {}
                 Step::Failed(path, error) if beneath(&path).is_empty() => return Err(error),
                 Step::Failed(path, error) => self.fail(beneath(&path), &error),

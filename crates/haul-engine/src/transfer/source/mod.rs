@@ -2,6 +2,7 @@
 //! state machine selects.
 
 mod ahead;
+mod details;
 mod facts;
 mod fates;
 mod filter;
@@ -14,6 +15,7 @@ pub(crate) use filter::any_rules;
 pub use filter::{Filter, FilterError, Rule};
 pub(super) use tree::{Operand, Tree, WalkStep, directories};
 
+use details::WantedDetails;
 pub(super) use facts::moment;
 use fates::Fates;
 use tree::Roots;
@@ -92,6 +94,8 @@ pub(super) fn run(
         filter: tree.filter().clone(),
         resumes,
     };
+    let (options, hash_plan) = (context.options.clone(), context.hash_plan.clone());
+    let tree = tree.with_details(WantedDetails { options, hash_plan });
     std::thread::scope(|scope| {
         let begin = |lane: Joined| session::begin(context, scope, lane);
         joined.into_iter().for_each(&begin);

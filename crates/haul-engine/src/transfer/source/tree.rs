@@ -1,7 +1,8 @@
 //! The entries to send: the operands and everything beneath them.
 
+use super::details::{Details, EntryPlace, WantedDetails};
 use super::filter::Filter;
-use crate::descent::{Descent, Step};
+use crate::descent::{Descent, Examine, Step, WalkEntry};
 use crate::stored::HIDDEN;
 use haul_model::{PATH_PARTS_MAX, PathError, RelPath};
 use haul_storage::{Dir, FileKind, Follow, Listing, Missing, Name, SourceFile, Stat, Storage};
@@ -33,20 +34,17 @@ pub(crate) struct Tree {
     walked: Roots,
     /// The current operand, if names of other operands can meet its names.
     meeting: Option<Operand>,
-    filter: Filter,
+    filter: Arc<Filter>,
     one_file_system: bool,
     /// True if directories with stored digests are sent.
     has_stored_sums: bool,
-    descent: Descent,
+    descent: Descent<EntryExaminer>,
     /// Directory that the last operand is in, and its path. Many operands may be in one directory.
     place: Option<(Vec<u8>, Arc<dyn Dir>)>,
     /// Device of the current operand.
     device: u64,
-    /// Path at the sink that replaces the path of the operand, with a trailing slash unless it is
-    /// empty.
-    prefix: Vec<u8>,
-    /// Number of bytes of the walk's paths that the prefix replaces.
-    replaced_len: usize,
+    /// Details that the job needs of each entry; `None` if the metadata is enough.
+    wanted: Option<Arc<WantedDetails>>,
     /// Path of the current operand at the sink, if it is a directory and nothing was found beneath
     /// it so far.
     unsent: Option<Vec<u8>>,
@@ -131,13 +129,69 @@ pub(crate) struct Item {
 }
 
 impl Item {
+    /// Returns where the entry is.
+    pub(super) fn entry(&self) -> EntryPlace<'_> {
+        EntryPlace { dir: &self.place, name: self.name.as_ref(), facts: &self.facts }
+    }
+
     /// Opens the entry, a regular file.
     ///
     /// # Errors
     /// Returns the errors of [`Dir::source`].
     pub(super) fn source(&self) -> io::Result<Arc<dyn SourceFile>> {
-        let name = self.name.as_ref().ok_or(io::ErrorKind::InvalidInput)?;
-        self.place.source(name, Follow::No)
+        self.entry().source()
+    }
+}
+
+/// Examination of the entries of an operand.
+#[derive(Debug, Default)]
+struct EntryExaminer {
+    filter: Arc<Filter>,
+    wanted: Option<Arc<WantedDetails>>,
+    /// Path at the sink that replaces the path of the operand, with a trailing slash unless it is
+    /// empty.
+    prefix: Vec<u8>,
+    /// Number of bytes of the walk's paths that the prefix replaces.
+    replaced_len: usize,
+}
+
+impl EntryExaminer {
+    /// Returns the path at the sink for a path of the walk.
+    fn path_of(&self, shown: &OsStr) -> Vec<u8> {
+        let beneath = shown.as_bytes().get(self.replaced_len..).unwrap_or_default();
+        [&self.prefix[..], beneath].concat()
+    }
+
+    fn examine(&self, dir: &Arc<dyn Dir>, name: Option<&Name>) -> io::Result<StatAndDetails> {
+        let facts = stat_in(&**dir, name)?;
+        let entry = EntryPlace { dir, name, facts: &facts };
+        let details = self.wanted.as_ref().and_then(|wanted| wanted.read(entry));
+        Ok((facts, details))
+    }
+}
+
+/// Metadata of an entry, and its details if the walk has read them.
+type StatAndDetails = (Stat, Option<io::Result<Details>>);
+
+impl Examine for EntryExaminer {
+    type Examined = StatAndDetails;
+
+    const CALLS_STORAGE: bool = true;
+
+    fn wants(&self, path: &OsStr, kind: FileKind) -> bool {
+        self.filter.is_empty() || !self.filter.leaves_out(&self.path_of(path), kind)
+    }
+
+    fn entry(&self, dir: &Arc<dyn Dir>, name: &Name, _: FileKind) -> io::Result<StatAndDetails> {
+        self.examine(dir, Some(name))
+    }
+
+    fn directory(&self, dir: &Arc<dyn Dir>) -> io::Result<StatAndDetails> {
+        self.examine(dir, None)
+    }
+
+    fn bytes((_, details): &StatAndDetails) -> usize {
+        details.as_ref().and_then(|details| details.as_ref().ok()).map_or(0, Details::bytes)
     }
 }
 
@@ -153,10 +207,11 @@ pub(crate) enum Earlier {
 /// Result of one step of the walk.
 #[derive(Debug)]
 pub(crate) enum WalkStep {
-    /// An entry that is not a directory, or a mount point that is not entered.
-    Item(Item),
-    /// A directory; its entries follow.
-    Enter(Item),
+    /// An entry that is not a directory, or a mount point that is not entered, with its details if
+    /// the walk has read them.
+    Item(Item, Option<io::Result<Details>>),
+    /// A directory, likewise; its entries follow.
+    Enter(Item, Option<io::Result<Details>>),
     /// The end of the directory that was entered last.
     Leave,
     /// A directory with stored digests, which is left out.
@@ -180,14 +235,13 @@ impl Tree {
             walked: Roots::default(),
             meeting: None,
             operands: operands.into_iter(),
-            filter,
+            filter: Arc::new(filter),
             one_file_system,
             has_stored_sums: false,
-            descent: Descent::default(),
+            descent: Descent::new(EntryExaminer::default()),
             place: None,
             device: 0,
-            prefix: Vec::new(),
-            replaced_len: 0,
+            wanted: None,
             unsent: None,
             sent_nothing: HashSet::new(),
         }
@@ -196,6 +250,11 @@ impl Tree {
     /// Includes the directories with stored digests if `has_stored_sums`.
     pub(crate) fn with_stored_sums(self, has_stored_sums: bool) -> Tree {
         Tree { has_stored_sums, ..self }
+    }
+
+    /// Reads the details that the job needs of each entry.
+    pub(super) fn with_details(self, wanted: WantedDetails) -> Tree {
+        Tree { wanted: Some(Arc::new(wanted)), ..self }
     }
 
     /// Returns the entry that an operand walked before sends to a path of the sink. `sends` tells
@@ -285,21 +344,22 @@ impl Tree {
         }
         self.device = facts.dev;
         if facts.kind != FileKind::Directory {
-            return Ok(Some(WalkStep::Item(Item { path: base, shown, place, name, facts })));
+            return Ok(Some(WalkStep::Item(Item { path: base, shown, place, name, facts }, None)));
         }
         let own = match &name {
             Some(name) => place.dir(name, Follow::No, Missing::Fail)?,
             None => place,
         };
+        let prefix = if base.is_empty() { Vec::new() } else { [&base[..], b"/"].concat() };
+        let replaced_len = shown.len() + usize::from(!shown.as_bytes().ends_with(b"/"));
+        let (filter, wanted) = (Arc::clone(&self.filter), self.wanted.clone());
+        self.descent.set_examiner(EntryExaminer { filter, wanted, prefix, replaced_len });
         self.descent.begin(Arc::clone(&own), &shown)?;
-        self.replaced_len = shown.len() + usize::from(!shown.as_bytes().ends_with(b"/"));
-        self.prefix.clone_from(&base);
         self.unsent = Some(base.clone());
         if base.is_empty() {
             return Ok(None);
         }
-        self.prefix.push(b'/');
-        Ok(Some(WalkStep::Enter(Item { path: base, shown, place: own, name: None, facts })))
+        Ok(Some(WalkStep::Enter(Item { path: base, shown, place: own, name: None, facts }, None)))
     }
 
     fn step(&mut self) -> Option<WalkStep> {
@@ -308,60 +368,42 @@ impl Tree {
             Step::Failed(path, error) => Some(WalkStep::Failed(path, error)),
             Step::Left(path) => {
                 // A directory whose contents are sent without it was never entered.
-                (!self.path_of(&path).is_empty()).then_some(WalkStep::Leave)
+                (!self.descent.examiner().path_of(&path).is_empty()).then_some(WalkStep::Leave)
             }
-            Step::Entered(place, shown) => self.entered(place, shown),
-            Step::Entry(place, name, shown, kind) => {
-                let path = self.path_of(&shown);
-                if self.filter.leaves_out(&path, kind) {
-                    return None;
-                }
-                Some(match place.stat_at(&name, Follow::No) {
-                    Ok(facts) => WalkStep::Item(Item { path, shown, place, name: Some(name), facts }),
-                    Err(error) => WalkStep::Failed(shown, error),
-                })
+            Step::Entered(place, shown, examined) => Some(self.entered(place, shown, examined)),
+            Step::Entry(WalkEntry { dir: place, name, path: shown, examined: (facts, details), .. }) => {
+                let path = self.descent.examiner().path_of(&shown);
+                Some(WalkStep::Item(Item { path, shown, place, name: Some(name), facts }, details))
             }
         }
     }
 
-    fn entered(&mut self, place: Arc<dyn Dir>, shown: OsString) -> Option<WalkStep> {
-        let mut path = self.path_of(&shown);
+    fn entered(
+        &mut self,
+        place: Arc<dyn Dir>,
+        shown: OsString,
+        (facts, details): StatAndDetails,
+    ) -> WalkStep {
+        let mut path = self.descent.examiner().path_of(&shown);
         path.pop();
-        if self.filter.leaves_out(&path, FileKind::Directory) {
-            self.descent.skip();
-            return None;
-        }
         if !self.has_stored_sums && last_part(&path) == HIDDEN.as_bytes() {
             self.descent.skip();
-            return Some(WalkStep::StoredSums(shown));
+            return WalkStep::StoredSums(shown);
         }
         // What is in the directory would have one component more.
         if !path.is_empty() && path.split(|&byte| byte == b'/').count() >= PATH_PARTS_MAX {
             self.descent.skip();
-            return Some(WalkStep::Failed(
+            return WalkStep::Failed(
                 shown,
                 io::Error::new(io::ErrorKind::InvalidFilename, PathError::TooDeep),
-            ));
+            );
         }
-        match place.stat() {
-            Ok(facts) => {
-                let item = Item { path, shown, place, name: None, facts };
-                if self.one_file_system && item.facts.dev != self.device {
-                    self.descent.skip();
-                    return Some(WalkStep::Item(item));
-                }
-                Some(WalkStep::Enter(item))
-            }
-            Err(error) => {
-                self.descent.skip();
-                Some(WalkStep::Failed(shown, error))
-            }
+        let item = Item { path, shown, place, name: None, facts };
+        if self.one_file_system && item.facts.dev != self.device {
+            self.descent.skip();
+            return WalkStep::Item(item, details);
         }
-    }
-
-    fn path_of(&self, shown: &OsStr) -> Vec<u8> {
-        let beneath = shown.as_bytes().get(self.replaced_len..).unwrap_or_default();
-        [&self.prefix[..], beneath].concat()
+        WalkStep::Enter(item, details)
     }
 }
 
@@ -684,6 +726,7 @@ fn last_part(operand: &[u8]) -> &[u8] {
 mod tests {
     use super::*;
     use haul_storage::local::LocalStorage;
+    use haul_storage::memory::{Call, MemoryStorage};
     use std::fs;
 
     /// Regression: an operand that was removed during the job had no names any more, so the sink
@@ -707,5 +750,32 @@ mod tests {
             fs::remove_dir_all(&path).unwrap();
             assert!(names("").is_err() && names("/sub").is_err(), "{base}");
         }
+    }
+
+    /// Regression: an excluded directory was opened and read, and an error of it was reported.
+    #[test]
+    fn an_excluded_directory_is_not_read() {
+        let storage = MemoryStorage::new(1);
+        let make = |dir: &Arc<dyn Dir>, name: &str| {
+            dir.dir(&Name::new(name).unwrap(), Follow::No, Missing::Create { mode: 0o700 }).unwrap()
+        };
+        for path in ["kept", "out"] {
+            make(&make(&storage.root(), path), "beneath");
+        }
+        let pattern = b"out".as_slice().into();
+        let filter = Filter::from_wire(&[haul_proto::NameRule { is_include: false, pattern }]).unwrap();
+        let operand = Operand::beneath(&storage.root(), b"", true);
+        let before = storage.count(Call::OpenDir);
+        let mut tree = Tree::new(vec![operand], filter, false);
+        let mut entered = Vec::new();
+        while let Some(step) = tree.next() {
+            match step {
+                WalkStep::Enter(item, _) => entered.push(String::from_utf8(item.path).unwrap()),
+                WalkStep::Leave => {}
+                other => panic!("{other:?}"),
+            }
+        }
+        assert_eq!(entered, ["kept", "kept/beneath"]);
+        assert_eq!(storage.count(Call::OpenDir) - before, 2);
     }
 }

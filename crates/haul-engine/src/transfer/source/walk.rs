@@ -2,6 +2,7 @@
 //! directory when all entries in it have arrived.
 
 use super::SourceContext;
+use super::details::{Details, has_several_names, sends};
 use super::facts::FileInfoBuilder;
 use super::offered_file::{HELD_BYTES_MAX, HeldBytes, OfferedFile};
 use super::tree::{Earlier, Item, Tree, WalkStep};
@@ -218,20 +219,19 @@ impl<'a> Walker<'a> {
     fn handle_step(&mut self, step: WalkStep) {
         let parent = self.path.last().copied();
         match step {
-            WalkStep::Item(item) => self.item(item, parent),
-            WalkStep::Enter(mut item) => {
+            WalkStep::Item(item, details) => self.item(item, details, parent),
+            WalkStep::Enter(mut item, mut details) => {
                 match self.tree.earlier(&item.path, |kind| self.sends(kind)) {
                     // The directories merge. Their metadata is that of the first one, and is set
                     // again after the contents of each.
-                    Some(Earlier::Directory(first)) => item = *first,
+                    Some(Earlier::Directory(first)) => (item, details) = (*first, None),
                     Some(Earlier::Other) => {
                         self.tree.skip();
                         return self.refuse(item, "cannot overwrite non-directory");
                     }
                     None => {}
                 }
-                let facts = self.facts(&item, None);
-                match facts {
+                match self.facts(&item, details) {
                     Ok(facts) => {
                         self.tree.sends(&item.path);
                         let number = self.context.directories().enter(facts, item, parent);
@@ -273,7 +273,7 @@ impl<'a> Walker<'a> {
         }
     }
 
-    fn item(&mut self, mut item: Item, parent: Option<u64>) {
+    fn item(&mut self, mut item: Item, details: Option<io::Result<Details>>, parent: Option<u64>) {
         if !self.sends(item.facts.kind)
             || self.context.session.receipt.is_some_and(|receipt| receipt.is(item.facts.identity()))
         {
@@ -285,13 +285,16 @@ impl<'a> Walker<'a> {
             None => {}
         }
         let first = self.first_name(&item);
-        let path = first.as_ref().map(|(_, path)| path.as_slice());
+        let details = match &first {
+            Some((_, path)) => Some(Ok(Details::link_to(path))),
+            None => details,
+        };
         self.wait_for_held();
-        match self.file_facts(&mut item, path) {
+        match self.file_facts(&mut item, details) {
             Ok((facts, held)) => {
                 self.tree.sends(&item.path);
                 self.context.directories().add_entry(parent);
-                let is_first = first.is_none() && has_several_names(&item);
+                let is_first = first.is_none() && has_several_names(&item.facts);
                 let linked =
                     is_first.then(|| (item.facts.identity(), item.path.clone(), item.facts.nlink - 1));
                 self.queue(facts, (item, held), parent, first.map(|(number, _)| number));
@@ -307,13 +310,14 @@ impl<'a> Walker<'a> {
     }
 
     /// Returns the metadata of an entry that is not a directory, and its bytes if they are held.
+    /// Reads details that are not given.
     fn file_facts(
         &mut self,
         item: &mut Item,
-        first: Option<&[u8]>,
+        details: Option<io::Result<Details>>,
     ) -> Result<(NewFile, Option<HeldBytes>), Reason> {
-        let held = if first.is_none() { self.hold(item)? } else { None };
-        let mut facts = self.facts(item, first).map_err(|error| reason("cannot read", &error))?;
+        let held = if details.is_none() { self.hold(item)? } else { None };
+        let mut facts = self.facts(item, details).map_err(|error| reason("cannot read", &error))?;
         if let Some(version) = facts.version.as_mut()
             && let Some(held) = &held
         {
@@ -366,14 +370,7 @@ impl<'a> Walker<'a> {
 
     /// Returns true if entries of this kind are sent.
     fn sends(&self, kind: FileKind) -> bool {
-        let keep = self.context.options.keep;
-        match kind {
-            FileKind::Symlink => keep.has(Keep::LINKS),
-            FileKind::Fifo | FileKind::Socket | FileKind::CharDevice | FileKind::BlockDevice => {
-                keep.has(Keep::SPECIALS)
-            }
-            _ => true,
-        }
+        sends(self.context.options.keep, kind)
     }
 
     /// Reports an entry with the path of one that an earlier operand sends.
@@ -382,16 +379,18 @@ impl<'a> Walker<'a> {
         self.walk_failed(item.shown.into_encoded_bytes(), Reason::new(Why::InTheWay, &text));
     }
 
-    /// Returns the metadata of an entry.
-    fn facts(&mut self, item: &Item, first: Option<&[u8]>) -> io::Result<NewFile> {
+    /// Returns the metadata of an entry. Reads details that are not given.
+    fn facts(&mut self, item: &Item, details: Option<io::Result<Details>>) -> io::Result<NewFile> {
         let SourceContext { session, options, hash_plan, .. } = self.context;
-        session.spent.storage.time(|| self.file_info.facts(item, options, hash_plan, first))
+        let read = || session.spent.storage.time(|| Details::of(item.entry(), options, hash_plan));
+        let details = details.unwrap_or_else(read)?;
+        Ok(self.file_info.facts(item, options, details))
     }
 
     /// Returns the number and path under which the file was offered, if the item is an additional
     /// name of it.
     fn first_name(&mut self, item: &Item) -> Option<(FileNumber, Vec<u8>)> {
-        if !has_several_names(item) || !self.context.options.keep.has(Keep::HARD_LINKS) {
+        if !has_several_names(&item.facts) || !self.context.options.keep.has(Keep::HARD_LINKS) {
             return None;
         }
         let identity = item.facts.identity();
@@ -541,11 +540,6 @@ impl<'a> Walker<'a> {
         });
         self.context.handle(Event::Unread { path: path.into(), reason });
     }
-}
-
-/// Returns true if the walk may find additional names of the item.
-pub(super) fn has_several_names(item: &Item) -> bool {
-    item.facts.nlink > 1 && item.facts.kind != FileKind::Directory
 }
 
 /// Returns the message for a directory whose attributes cannot be read: mode, times and owner.
