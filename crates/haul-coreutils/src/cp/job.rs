@@ -106,7 +106,7 @@ impl<'a> Job<'a> {
         open_files: u64,
     ) -> Job<'a> {
         let moving = &settings.moving;
-        let proof = Proof::new(moving, workers, open_files);
+        let proof = Proof::new(moving);
         Job {
             settings,
             context: CopyContext { moving, log: settings.log.as_deref(), observer, proof, stop },

@@ -4,7 +4,7 @@ use super::directory::{Directory, NewDirectory};
 use super::job::Job;
 use super::operand_walk::OperandWalk;
 use haul_engine::Pool;
-use haul_engine::copy::{FileJob, Helpers, SharedFile, Worker};
+use haul_engine::copy::{FileJob, HeldFiles, Helpers, SharedFile, Worker};
 use haul_storage::{Entry, Listing};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ pub(crate) type WorkPool<'j> = Pool<'j, Walk, Arc<SharedFile<'j>>>;
 
 /// A worker of a job.
 pub(crate) struct TreeWorker<'p, 'j> {
-    bytes: Worker<'j>,
+    bytes: Worker<'p, 'j>,
     entries: UnstartedEntries<'p, 'j>,
 }
 
@@ -51,10 +51,14 @@ struct UnstartedEntries<'p, 'j> {
 
 impl<'p, 'j> TreeWorker<'p, 'j> {
     /// Creates the state of a worker.
-    pub(crate) fn new(job: &'j Job<'j>, pool: &'p WorkPool<'j>) -> TreeWorker<'p, 'j> {
+    pub(crate) fn new(
+        job: &'j Job<'j>,
+        pool: &'p WorkPool<'j>,
+        held: &'p HeldFiles<'j>,
+    ) -> TreeWorker<'p, 'j> {
         let (directory, entries, counted) = (None, VecDeque::new(), Counted::default());
         let entries = UnstartedEntries { pool, directory, entries, counted };
-        TreeWorker { bytes: Worker::new(&job.context), entries }
+        TreeWorker { bytes: Worker::new(&job.context, held), entries }
     }
 
     /// Returns the pool of the job.
@@ -93,14 +97,14 @@ impl<'p, 'j> TreeWorker<'p, 'j> {
         self.bytes.move_file(&mut self.entries, file);
     }
 
+    /// Ends the files of a turn.
+    pub(crate) fn end_turn(&mut self) {
+        self.bytes.end_turn();
+    }
+
     /// Helps to copy the bytes of a file.
     pub(crate) fn take_objects(&mut self, file: &Arc<SharedFile<'j>>) {
         self.bytes.take_objects(&mut self.entries, file);
-    }
-
-    /// Verifies and ends the files that wait for it.
-    pub(crate) fn prove_held(&mut self) {
-        self.bytes.prove_held();
     }
 }
 

@@ -7,10 +7,10 @@ use super::job::{Job, Outcome};
 use super::links::{LinkTable, Memory};
 use super::operand_walk::OperandWalk;
 use super::operands;
-use super::rules::CopySettings;
+use super::rules::{CopySettings, Operands};
 use super::tree_entry::Entry;
 use super::tree_worker::{Counted, TreeWorker, Walk, WorkPool};
-use haul_engine::copy::{CopyError, CopyObserver, JobObserver, SharedFile, Tally};
+use haul_engine::copy::{CopyError, CopyObserver, HeldFiles, JobObserver, SharedFile, Tally};
 use haul_engine::{Pool, WorkItem, files_left};
 use haul_model::limits;
 use haul_storage::{Entry as Listed, FileKind, Follow, Listing};
@@ -48,19 +48,26 @@ pub(crate) fn copy_after(
     let failed_before = Tally::get(&tally.failures);
     let first = job.begin_operands();
     let sink_is_own = matches!(&first, Some(OperandWalk::Rows(rows)) if rows.sink_is_missing);
+    // The end of an operand then releases the next one, which a worker offers after its turn.
+    let is_awaited = matches!(&first, Some(OperandWalk::Rows(rows)) if rows.in_order)
+        || matches!(settings.operands, Operands::Batch(_));
     if let Some(first) = first {
         let pool: WorkPool<'_> = Pool::new(stop);
         pool.offer_walk(Walk::Operands(first));
         let ahead = WalkAhead::new(settings.moving.counts_ahead);
         let walker = Walker { job: &job, pool: &pool, ahead: &ahead };
         let workers = operands::workers(&job.memory, most_workers);
-        let work =
-            || pool.run(workers, || TreeWorker::new(&job, &pool), |worker, turn| walker.run(worker, turn));
+        let held = HeldFiles::new(workers, open_files, workers == 1 || is_awaited);
+        let begin = || TreeWorker::new(&job, &pool, &held);
+        let work = || {
+            held.beside(&job.context, || pool.run(workers, begin, |worker, turn| walker.run(worker, turn)));
+        };
         match job.context.log {
             Some(log) => log.beside(&observer, work),
             None => work(),
         }
         contexts::done(settings);
+        assert!(job.is_stopping() || job.take_ready().is_empty(), "operands that waited were not copied");
     }
     let failures = Tally::get(&tally.failures) - failed_before;
     job.outcome(failures, sink_is_own)
@@ -122,7 +129,7 @@ impl<'p, 'j> Walker<'p, 'j> {
                 self.batch(worker, directory, entries, counted);
             }
         }
-        worker.prove_held();
+        worker.end_turn();
         for walk in job.take_ready() {
             self.pool.offer_walk(Walk::Operands(walk));
         }

@@ -5,6 +5,7 @@ mod bed;
 mod clones;
 mod memory;
 mod offload;
+mod operands;
 mod parts;
 mod sizes;
 mod sparse;

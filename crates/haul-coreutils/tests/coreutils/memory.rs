@@ -9,6 +9,10 @@ use haul_storage::memory::{Call, MemoryStorage};
 use haul_storage::{Create, Dir, FileKind, Follow, Inode, Missing, Name, Node, Stat, Times, Timespec};
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
@@ -123,13 +127,30 @@ struct Case {
     before: Before,
 }
 
-const CASES: [Case; 5] = [
+const CASES: [Case; 7] = [
     Case { name: "-a", settings: |settings| settings, before: Before::Nothing },
     Case { name: "-a over others", settings: |settings| settings, before: Before::Other },
     Case {
         name: "-a --verify",
         settings: |mut settings| {
             settings.moving.verify = Verify::ReadBack;
+            settings
+        },
+        before: Before::Nothing,
+    },
+    Case {
+        name: "-a --verify=reread",
+        settings: |mut settings| {
+            settings.moving.verify = Verify::Reread;
+            settings
+        },
+        before: Before::Other,
+    },
+    Case {
+        name: "-a --verify=reread by two workers",
+        settings: |mut settings| {
+            settings.moving.verify = Verify::Reread;
+            settings.moving.workers = Workers::exactly(2);
             settings
         },
         before: Before::Nothing,
@@ -235,4 +256,35 @@ fn no_failed_call_of_a_copied_tree_is_silent() {
     }
     // The others are retried, or are of attributes that `-a` need not preserve.
     assert!(copies > 1000 && reported * 2 > copies, "{reported} of {copies}");
+}
+
+/// Regression: the workers waited for each sync of `--verify=reread`. The first syncs of the sink
+/// wait here until more files were created than two workers hold.
+#[test]
+fn workers_copy_while_the_sink_syncs() {
+    const FILES: u64 = 400;
+    let [from, to] = [1, 2].map(MemoryStorage::new);
+    let many = from.root().dir(&n("many"), Follow::No, Missing::Create { mode: 0o755 }).unwrap();
+    (0..FILES).for_each(|number| write(&*many, &format!("{number:03}"), b"bytes", 0o644, 1001));
+    let (created, late) = (Arc::new(AtomicU64::new(0)), Arc::new(AtomicBool::new(false)));
+    let is_late = Arc::clone(&late);
+    to.observe(move |call, _| match call {
+        Call::OpenSink => _ = created.fetch_add(1, Ordering::Relaxed),
+        Call::SyncDevice | Call::WriteBack | Call::Flush => {
+            let begin = Instant::now();
+            while created.load(Ordering::Relaxed) <= 2 * 64 && !is_late.load(Ordering::Relaxed) {
+                if begin.elapsed() > Duration::from_secs(10) {
+                    return is_late.store(true, Ordering::Relaxed);
+                }
+                thread::sleep(Duration::from_millis(1));
+            }
+        }
+        _ => {}
+    });
+    let moving = Moving { verify: Verify::Reread, ..Moving::with(Workers::exactly(2)) };
+    let settings = onto(Path::new("many"), Path::new("many"), archive(), &moving);
+    let [source, place] = [&from, &to].map(|storage| Some(Place::within(storage.root())));
+    run(&CopySettings { source, place, ..settings }).is_fine();
+    assert!(!late.load(Ordering::Relaxed), "the workers wait for the sink");
+    assert_eq!(tree_of(&to), tree_of(&from));
 }

@@ -38,7 +38,7 @@ pub use file::{CopySink, CopySource, FileEnds, FileJob, Finish, Moved, Part, Sin
 pub use quote::{Quoted, quote, quote_for_shell, quote_if_needed, quote_word};
 pub use receipt::{Receipt, ReceiptSums};
 pub use report::{CopyObserver, FileFigures, HashLine, JobObserver, Question, Tally};
-pub use reread::Proof;
+pub use reread::{HeldFiles, Proof};
 pub use resume::{Earlier, JobLog, LogOrder, Logged};
 pub use settings::{HashForm, Moving, Reflink, SparseRule, Verify, Workers};
 pub use shared_file::SharedFile;

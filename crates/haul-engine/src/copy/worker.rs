@@ -32,23 +32,23 @@ pub trait Helpers<'j> {
 }
 
 /// State of a worker that copies the bytes of files.
-pub struct Worker<'j> {
+pub struct Worker<'h, 'j> {
     context: &'j CopyContext<'j>,
     blocks: Blocks,
     refusals: CloneRefusals,
-    held: HeldFiles<'j>,
+    held: &'h HeldFiles<'j>,
 }
 
-impl<'j> Worker<'j> {
-    /// Creates the state of a worker.
-    pub fn new(context: &'j CopyContext<'j>) -> Worker<'j> {
+impl<'h, 'j> Worker<'h, 'j> {
+    /// Creates the state of a worker. Its small files wait in `held` for their verification.
+    pub fn new(context: &'j CopyContext<'j>, held: &'h HeldFiles<'j>) -> Worker<'h, 'j> {
         let blocks = Blocks::new(context.moving);
-        Worker { context, blocks, refusals: CloneRefusals::default(), held: HeldFiles::default() }
+        Worker { context, blocks, refusals: CloneRefusals::default(), held }
     }
 
     /// Copies a file. A small file, or one that must be copied in order, is copied by this worker
     /// alone; idle workers help with a large file. When this returns, the file has ended, or the
-    /// worker that copies its last object will end it.
+    /// worker that copies its last object will end it, or it waits for its verification.
     pub fn move_file(&mut self, helpers: &mut dyn Helpers<'j>, mut file: FileJob<'j>) {
         let (plan, delivery) = match self.prepare(&mut file) {
             Ok(Prepared::Open(plan, delivery)) => (plan, delivery),
@@ -73,9 +73,9 @@ impl<'j> Worker<'j> {
         }
     }
 
-    /// Verifies and ends the files of this worker that wait for it.
-    pub fn prove_held(&mut self) {
-        self.held.prove_all(self.context, &mut self.blocks);
+    /// Verifies and ends the files that wait for it, if that must be in the turn of a worker.
+    pub fn end_turn(&mut self) {
+        self.held.prove_in_turn(self.context, &mut self.blocks);
     }
 
     /// Prepares both ends of a file before its first byte is copied.

@@ -50,7 +50,7 @@ pub(crate) struct DeviceQueues<Q> {
 
 #[derive(Debug)]
 struct State<Q> {
-    /// Devices with work, or with a worker.
+    /// Devices that have or had work, and those with a worker.
     devices: BTreeMap<u64, DeviceQueue<Q>>,
     /// Number of workers.
     workers: usize,
@@ -211,7 +211,7 @@ impl<Q: DeviceWork> DeviceQueues<Q> {
         self.added.notify_all();
     }
 
-    /// Takes the work of all devices, after the workers have ended.
+    /// Takes the work of all devices that no worker runs.
     pub(crate) fn take_all(&self) -> Vec<Q::Batch> {
         let devices = std::mem::take(&mut self.state.lock().devices);
         devices.into_values().map(|mut device| device.waiting.take()).collect()

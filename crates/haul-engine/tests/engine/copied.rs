@@ -3,8 +3,8 @@
 use haul_digest::Algorithm;
 use haul_engine::copy::{
     CopyContext, CopyError, CopyObserver, CopySink, CopySource, FileEnds, FileFigures, FileJob, Finish,
-    HashForm, HashLine, Helpers, JobLog, JobObserver, LogOrder, Moved, Moving, Proof, Question, Reflink,
-    SharedFile, SinkState, SparseRule, Tally, Verify, Worker, Workers, check_source, unfinished,
+    HashForm, HashLine, HeldFiles, Helpers, JobLog, JobObserver, LogOrder, Moved, Moving, Proof, Question,
+    Reflink, SharedFile, SinkState, SparseRule, Tally, Verify, Worker, Workers, check_source, unfinished,
 };
 use haul_engine::log::{CommandLine, Settings, SyncPolicy, identity};
 use haul_log::record::Status;
@@ -232,7 +232,7 @@ fn copy(case: &Case, from: &MemoryStorage, to: &MemoryStorage, state: &Path) -> 
         let order = LogOrder { state: state.to_owned(), id, settings, recheck: None, object, command_line };
         JobLog::begin(order).unwrap().0
     });
-    let proof = Proof::new(&case.moving, 1, 1000);
+    let proof = Proof::new(&case.moving);
     let context = CopyContext { moving: &case.moving, log: log.as_ref(), observer, proof, stop: &stop };
     let work = || {
         let ends = FileEnds {
@@ -242,9 +242,12 @@ fn copy(case: &Case, from: &MemoryStorage, to: &MemoryStorage, state: &Path) -> 
             sink_state,
         };
         let end = End { context: &context, to, sink_dir: Arc::clone(&sink_dir), result: &result };
-        let mut worker = Worker::new(&context);
-        worker.move_file(&mut Alone, FileJob::new(ends, None, Instant::now(), end));
-        worker.prove_held();
+        let held = HeldFiles::new(1, 1000, true);
+        held.beside(&context, || {
+            let mut worker = Worker::new(&context, &held);
+            worker.move_file(&mut Alone, FileJob::new(ends, None, Instant::now(), end));
+            worker.end_turn();
+        });
     };
     match &log {
         Some(log) => log.beside(&observer, work),

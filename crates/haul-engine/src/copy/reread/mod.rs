@@ -17,7 +17,7 @@ mod queue;
 mod stream_range;
 
 pub(crate) use check::prove_objects;
-pub(crate) use held::HeldFiles;
+pub use held::HeldFiles;
 pub(crate) use queue::{CheckSelection, FileVerification};
 pub(crate) use stream_range::StreamRange;
 
@@ -29,7 +29,6 @@ use super::settings::{HashForm, Moving, Verify};
 use crate::hybrid::HybridThreshold;
 use crate::settle::DeviceSyncs;
 use haul_digest::Algorithm;
-use haul_model::limits;
 use haul_plan::{Plan, Route};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -51,8 +50,8 @@ pub(crate) enum Method {
 pub struct Proof {
     /// Settings of files that are hashed during the copy: with a digest, even if none is printed.
     journey: Moving,
-    /// Maximum number of files per worker that wait for their verification.
-    pub(super) held_most: usize,
+    /// True if files may wait for their verification.
+    holds_files: bool,
     hybrid: HybridThreshold,
     device_syncs: DeviceSyncs,
     cache_warning_printed: AtomicBool,
@@ -72,23 +71,14 @@ const JOURNEY_DIGEST: Algorithm = Algorithm::Crc64Nvme;
 /// CPU time of a copy that is read back; this digest takes a fortieth.
 pub(crate) const CHECK_DIGEST: Algorithm = Algorithm::Xxh3_128;
 
-/// Maximum number of files per worker that wait for one sync. More files gave no measurable gain,
-/// and each keeps two descriptors open.
-const HELD_MOST: u64 = 64;
-
 impl Proof {
-    /// Creates the state for a job with `workers` workers, in a process that may open `open_files`
-    /// files.
-    pub fn new(moving: &Moving, workers: usize, open_files: u64) -> Proof {
+    /// Creates the state for a job.
+    pub fn new(moving: &Moving) -> Proof {
         let mut journey = moving.clone();
         journey.digest = journey.digest.or(Some((JOURNEY_DIGEST, HashForm::Plain)));
-        let for_workers = open_files.saturating_sub(limits::OPEN_FILES_RESERVED) / 2;
-        let share = for_workers / (workers.max(1) as u64);
-        // Each file needs descriptors for both its ends.
-        let held = share.saturating_sub(limits::OPEN_FILES_PER_WORKER) / 2;
         Proof {
             journey,
-            held_most: usize::try_from(held.min(HELD_MOST)).unwrap_or(0),
+            holds_files: matches!(moving.verify, Verify::Reread | Verify::Hybrid),
             hybrid: HybridThreshold::default(),
             device_syncs: DeviceSyncs::default(),
             cache_warning_printed: AtomicBool::new(false),
