@@ -67,7 +67,7 @@ impl JobLog {
         let done = thread::scope(|scope| {
             // If no thread can be started, everything is one group.
             let _committing =
-                thread::Builder::new().spawn_scoped(scope, move || self.commit_due(observer, scope, true));
+                thread::Builder::new().spawn_scoped(scope, move || self.commit_due(observer, scope));
             let _end = CommitterGuard(self);
             work()
         });
@@ -77,14 +77,9 @@ impl JobLog {
     }
 
     /// Commits groups as they become due, until the copy is over. Starts another thread when none
-    /// is left for further devices. The first one records the progress of the job.
-    fn commit_due<'scope>(
-        &'scope self,
-        observer: &'scope JobObserver<'_>,
-        scope: &'scope Scope<'scope, '_>,
-        is_first: bool,
-    ) {
-        let another = move || self.commit_due(observer, scope, false);
+    /// is left for further devices. Each records the progress of the job, since others may stall.
+    fn commit_due<'scope>(&'scope self, observer: &'scope JobObserver<'_>, scope: &'scope Scope<'scope, '_>) {
+        let another = move || self.commit_due(observer, scope);
         loop {
             let next = self.groups.next(GROUP_TIME / 4);
             match next {
@@ -94,9 +89,6 @@ impl JobLog {
                 }
                 NextWork::Nothing => {}
                 NextWork::Over => return,
-            }
-            if !is_first {
-                continue;
             }
             self.heartbeat(observer);
             // Commits report a log that cannot be written; this is only the progress that `haul
