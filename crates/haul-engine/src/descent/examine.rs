@@ -2,7 +2,6 @@
 
 use super::sorted_dir::SortedDir;
 use haul_storage::{Dir, FileKind, Follow, Missing, Name, Stat};
-use std::ffi::OsStr;
 use std::fmt::Debug;
 use std::io;
 use std::sync::Arc;
@@ -16,9 +15,9 @@ pub trait Examine: Debug + Send + Sync + 'static {
     /// True if [`Examine::entry`] calls the storage.
     const CALLS_STORAGE: bool;
 
-    /// Returns false for an entry to leave out. A directory is then not opened. `path` is the path
-    /// of the walk.
-    fn wants(&self, path: &OsStr, kind: FileKind) -> bool;
+    /// Returns false for an entry to leave out. A directory is then not opened. `above` is the path
+    /// of its directory, with a slash at its end.
+    fn wants(&self, above: &[u8], name: &Name, kind: FileKind) -> bool;
 
     /// Examines an entry that is not a directory.
     ///
@@ -42,7 +41,7 @@ impl Examine for () {
 
     const CALLS_STORAGE: bool = false;
 
-    fn wants(&self, _: &OsStr, _: FileKind) -> bool {
+    fn wants(&self, _: &[u8], _: &Name, _: FileKind) -> bool {
         true
     }
 

@@ -169,16 +169,16 @@ impl<E: Examine> Descent<E> {
             }
             Some(NextEntry::Entry(name, kind, ticket)) => (name, kind, ticket),
         };
-        let path = self.path_of(&name);
+        let path = OsString::from_vec([&self.path[..], name.as_bytes()].concat());
         let examined = match ticket.and_then(|ticket| self.prefetcher.take(ticket)) {
             Some(examined) => examined.map(Some),
             None if calls_storage::<E>(kind) => {
                 let begin = Instant::now();
-                let examined = self.examine(&dir, &name, &path, kind);
+                let examined = self.examine(&dir, &name, kind);
                 self.pace.count(begin.elapsed());
                 examined
             }
-            None => self.examine(&dir, &name, &path, kind),
+            None => self.examine(&dir, &name, kind),
         };
         if self.threads > 0 && self.pace.is_slow() {
             let most = usize::try_from(crate::files_left() / FILES_PER_THREAD).unwrap_or(usize::MAX);
@@ -187,7 +187,7 @@ impl<E: Examine> Descent<E> {
         match examined {
             // The kind was not known before.
             Ok(Some(ExaminedEntry::Other(found, _)))
-                if kind.is_none() && !self.examiner.wants(&path, found) =>
+                if kind.is_none() && !self.examiner.wants(&self.path, &name, found) =>
             {
                 Step::Nothing
             }
@@ -270,7 +270,7 @@ impl<E: Examine> Descent<E> {
                     return Some(NextEntry::Failed(error));
                 }
             };
-            let is_wanted = |kind| self.examiner.wants(&path_of(&self.path, &name), kind);
+            let is_wanted = |kind| self.examiner.wants(&self.path, &name, kind);
             if kind.is_none_or(is_wanted) {
                 return Some(NextEntry::Entry(name, kind, None));
             }
@@ -282,11 +282,10 @@ impl<E: Examine> Descent<E> {
         &self,
         dir: &Arc<dyn Dir>,
         name: &Name,
-        path: &OsStr,
         kind: Option<FileKind>,
     ) -> io::Result<Option<ExaminedEntry<E::Examined>>> {
         let found = kind.map_or_else(|| Ok(dir.stat_at(name, Follow::No)?.kind), io::Result::Ok)?;
-        if kind.is_none() && !self.examiner.wants(path, found) {
+        if kind.is_none() && !self.examiner.wants(&self.path, name, found) {
             return Ok(None);
         }
         if found != FileKind::Directory {
@@ -313,18 +312,9 @@ impl<E: Examine> Descent<E> {
         entered
     }
 
-    /// Returns the path of an entry of the innermost directory.
-    fn path_of(&self, name: &Name) -> OsString {
-        path_of(&self.path, name)
-    }
-
     fn push(&mut self, dir: SortedDir, identity: DirIdentity) {
         self.levels.push(Level { dir, identity, path_len: self.path.len(), next: VecDeque::new() });
     }
-}
-
-fn path_of(above: &[u8], name: &Name) -> OsString {
-    OsString::from_vec([above, name.as_bytes()].concat())
 }
 
 /// Returns true if the examination of an entry of this kind calls the storage.
@@ -367,8 +357,8 @@ mod tests {
 
         const CALLS_STORAGE: bool = true;
 
-        fn wants(&self, path: &OsStr, _: FileKind) -> bool {
-            !path.as_bytes().ends_with(b"unwanted")
+        fn wants(&self, _: &[u8], name: &Name, _: FileKind) -> bool {
+            name.as_bytes() != b"unwanted"
         }
 
         fn entry(&self, dir: &Arc<dyn Dir>, name: &Name, _: FileKind) -> io::Result<u64> {
@@ -579,7 +569,7 @@ mod tests {
 
         const CALLS_STORAGE: bool = true;
 
-        fn wants(&self, _: &OsStr, _: FileKind) -> bool {
+        fn wants(&self, _: &[u8], _: &Name, _: FileKind) -> bool {
             true
         }
 

@@ -178,8 +178,9 @@ impl Examine for EntryExaminer {
 
     const CALLS_STORAGE: bool = true;
 
-    fn wants(&self, path: &OsStr, kind: FileKind) -> bool {
-        self.filter.is_empty() || !self.filter.leaves_out(&self.path_of(path), kind)
+    fn wants(&self, above: &[u8], name: &Name, kind: FileKind) -> bool {
+        let path = || self.path_of(OsStr::from_bytes(&[above, name.as_bytes()].concat()));
+        self.filter.is_empty() || !self.filter.leaves_out(&path(), kind)
     }
 
     fn entry(&self, dir: &Arc<dyn Dir>, name: &Name, _: FileKind) -> io::Result<StatAndDetails> {
