@@ -5,6 +5,8 @@ use super::job::Job;
 use super::operand_walk::OperandWalk;
 use haul_engine::Pool;
 use haul_engine::copy::{FileJob, HeldFiles, Helpers, SharedFile, Worker};
+use haul_model::Runs;
+use haul_plan::{FileId, ObjectTask, TaskId, WorkerId};
 use haul_storage::{Entry, Listing};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,6 +45,7 @@ pub(crate) struct TreeWorker<'p, 'j> {
 
 /// The entries that a worker took and has not started.
 struct UnstartedEntries<'p, 'j> {
+    worker: WorkerId,
     pool: &'p WorkPool<'j>,
     directory: Option<Arc<Directory>>,
     entries: VecDeque<Entry>,
@@ -52,12 +55,13 @@ struct UnstartedEntries<'p, 'j> {
 impl<'p, 'j> TreeWorker<'p, 'j> {
     /// Creates the state of a worker.
     pub(crate) fn new(
+        worker: WorkerId,
         job: &'j Job<'j>,
         pool: &'p WorkPool<'j>,
         held: &'p HeldFiles<'j>,
     ) -> TreeWorker<'p, 'j> {
         let (directory, entries, counted) = (None, VecDeque::new(), Counted::default());
-        let entries = UnstartedEntries { pool, directory, entries, counted };
+        let entries = UnstartedEntries { worker, pool, directory, entries, counted };
         TreeWorker { bytes: Worker::new(&job.context, held), entries }
     }
 
@@ -103,8 +107,8 @@ impl<'p, 'j> TreeWorker<'p, 'j> {
     }
 
     /// Helps to copy the bytes of a file.
-    pub(crate) fn take_objects(&mut self, file: &Arc<SharedFile<'j>>) {
-        self.bytes.take_objects(&mut self.entries, file);
+    pub(crate) fn take_objects(&mut self, file: &Arc<SharedFile<'j>>, first: ObjectTask) {
+        self.bytes.take_objects(&mut self.entries, file, first);
     }
 }
 
@@ -118,13 +122,17 @@ impl UnstartedEntries<'_, '_> {
 }
 
 impl<'j> Helpers<'j> for UnstartedEntries<'_, 'j> {
-    fn offer(&mut self, file: &Arc<SharedFile<'j>>) {
+    fn open(&mut self, file: &Arc<SharedFile<'j>>) -> FileId {
         self.share();
-        self.pool.offer_file(Arc::clone(file));
+        self.pool.open(Arc::clone(file), file.geometry(), file.devices())
     }
 
-    fn close(&mut self, file: &Arc<SharedFile<'j>>) {
-        self.pool.close_file(file);
+    fn next_object(&mut self, file: FileId, finished: Option<TaskId>) -> Option<ObjectTask> {
+        self.pool.next_object(self.worker, file, finished)
+    }
+
+    fn take_until(&mut self, file: FileId, end: u64) -> Runs {
+        self.pool.take_until(file, end)
     }
 
     fn is_one_idle(&self) -> bool {

@@ -52,13 +52,13 @@ pub(crate) fn copy_after(
     let is_awaited = matches!(&first, Some(OperandWalk::Rows(rows)) if rows.in_order)
         || matches!(settings.operands, Operands::Batch(_));
     if let Some(first) = first {
-        let pool: WorkPool<'_> = Pool::new(stop);
+        let workers = operands::workers(&job.memory, most_workers);
+        let pool: WorkPool<'_> = Pool::new(workers, stop);
         pool.offer_walk(Walk::Operands(first));
         let ahead = WalkAhead::new(settings.moving.counts_ahead);
         let walker = Walker { job: &job, pool: &pool, ahead: &ahead };
-        let workers = operands::workers(&job.memory, most_workers);
         let held = HeldFiles::new(workers, open_files, workers == 1 || is_awaited);
-        let begin = || TreeWorker::new(&job, &pool, &held);
+        let begin = |id| TreeWorker::new(id, &job, &pool, &held);
         let work = || {
             held.beside(&job.context, || pool.run(workers, begin, |worker, turn| walker.run(worker, turn)));
         };
@@ -114,7 +114,8 @@ impl<'p, 'j> Walker<'p, 'j> {
     fn run(self, worker: &mut TreeWorker<'p, 'j>, turn: WorkItem<Walk, Arc<SharedFile<'j>>>) {
         let job = self.job;
         match turn {
-            WorkItem::Help(file) => worker.take_objects(&file),
+            WorkItem::Object(file, first) => worker.take_objects(&file, first),
+            WorkItem::Help(_) => unreachable!("the pool assigns the objects of files"),
             WorkItem::Walk(Walk::Operands(walk)) => operands::take(job, worker, walk),
             WorkItem::Walk(Walk::Enter(new)) => {
                 if let Some((directory, listing)) = job.enter(*new) {

@@ -78,17 +78,17 @@ impl Removal<'_> {
     }
 
     fn walk(&self, operands: Vec<CopiedOperand>, only_looks: bool) -> u64 {
-        let (pool, failures) = (Pool::new(self.stop), AtomicU64::new(0));
         let workers = match &*operands {
             [operand] if !is_directory(&operand.source) => 0,
             _ => workers_within(self.workers, files_left()),
         };
+        let (pool, failures) = (Pool::new(workers, self.stop), AtomicU64::new(0));
         let job = Job { removal: self, pool, ends: Ends::new(workers, self.place), only_looks, failures };
         // The pool takes the last offered walk first.
         for operand in operands.into_iter().rev() {
             job.pool.offer_walk(Walk::Operand(operand));
         }
-        job.pool.run(workers, || (), |(), turn| job.turn(turn));
+        job.pool.run(workers, |_| (), |(), turn| job.turn(turn));
         // After a stop, the permissions of some directories may still be extended.
         for node in job.ends.take_granted() {
             job.shut(&node);
@@ -111,7 +111,7 @@ impl Job<'_> {
             WorkItem::Walk(Walk::Batch(node, entries)) => {
                 self.with(&node, entries.len(), |job, node| job.batch(node, entries, 0));
             }
-            WorkItem::Help(_) => {}
+            WorkItem::Object(..) | WorkItem::Help(_) => {}
         }
     }
 

@@ -288,3 +288,51 @@ fn workers_copy_while_the_sink_syncs() {
     assert!(!late.load(Ordering::Relaxed), "the workers wait for the sink");
     assert_eq!(tree_of(&to), tree_of(&from));
 }
+
+/// Regression: workers spread over the open files in turn, and all but one of them waited for a
+/// device that stalled. Four workers open three files of the slow device and one of the other. Each
+/// write to the slow device waits here until two workers write to the other at the same time.
+#[test]
+fn a_device_that_stalls_leaves_half_of_the_workers_to_another_one() {
+    const WAIT_MAX: Duration = Duration::from_secs(10);
+    let [from, to, slow] = [1, 2, 3].map(MemoryStorage::new);
+    let made = |dir: &dyn Dir, name| dir.dir(&n(name), Follow::No, Missing::Create { mode: 0o755 }).unwrap();
+    let tree = made(&*from.root(), "tree");
+    write(&*made(&*tree, "fast"), "file", &noise(64 * OBJECT, 1), 0o644, 1001);
+    let stalling = made(&*tree, "slow");
+    for name in ["1", "2", "3"] {
+        write(&*made(&*stalling, name), "file", &noise(4 * OBJECT, 2), 0o644, 1002);
+    }
+    to.mount(&*made(&*made(&*to.root(), "tree"), "slow"), &slow).unwrap();
+    let (late, together) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (is_late, is_together, fast) = (Arc::clone(&late), Arc::clone(&together), to.clone());
+    let before = to.count(Call::Write);
+    slow.observe(move |call, _| {
+        let may_go_on = || match call {
+            // The other device has an open file before the slow one has three.
+            Call::OpenSink => fast.count(Call::Write) > before,
+            Call::Write => is_together.load(Ordering::SeqCst),
+            _ => true,
+        };
+        let begin = Instant::now();
+        while !may_go_on() && !is_late.load(Ordering::SeqCst) {
+            is_late.store(begin.elapsed() > WAIT_MAX, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let writers = AtomicU64::new(0);
+    let is_together = Arc::clone(&together);
+    to.observe(move |call, _| {
+        if call == Call::Write && !is_together.load(Ordering::SeqCst) {
+            is_together.fetch_or(writers.fetch_add(1, Ordering::SeqCst) > 0, Ordering::SeqCst);
+            thread::sleep(Duration::from_millis(30));
+            writers.fetch_sub(1, Ordering::SeqCst);
+        }
+    });
+    let object = ObjectSize::new(OBJECT).unwrap();
+    let moving = Moving { object, ..Moving::with(Workers::exactly(4)) };
+    let settings = onto(Path::new("tree"), Path::new("tree"), archive(), &moving);
+    let [source, place] = [&from, &to].map(|storage| Some(Place::within(storage.root())));
+    run(&CopySettings { source, place, ..settings }).is_fine();
+    assert!(!late.load(Ordering::SeqCst), "the workers wait for the slow device");
+}

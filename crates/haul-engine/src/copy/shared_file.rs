@@ -4,10 +4,9 @@ use super::deliver::Delivery;
 use super::digesting::SharedDigest;
 use super::error::CopyError;
 use super::file::FileJob;
-use haul_model::{Object, ObjectIndex};
+use haul_model::Geometry;
 use haul_plan::Plan;
 use parking_lot::Mutex;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// A file cut into objects that several workers take.
@@ -21,14 +20,13 @@ pub struct SharedFile<'j> {
     pub(crate) ahead: u64,
     /// Number of bytes that reached the sink.
     pub(crate) moved: AtomicU64,
-    next: AtomicU64,
     left: AtomicU64,
     broken: AtomicBool,
     failure: Mutex<Option<CopyError>>,
 }
 
 impl<'j> SharedFile<'j> {
-    /// Creates a shared file of which no object is taken yet.
+    /// Creates a shared file of which no object is finished yet.
     pub(crate) fn new(
         file: FileJob<'j>,
         plan: Plan,
@@ -42,7 +40,6 @@ impl<'j> SharedFile<'j> {
             delivery,
             ahead,
             moved: AtomicU64::new(0),
-            next: AtomicU64::new(0),
             left: AtomicU64::new(plan.geometry().count()),
             broken: AtomicBool::new(false),
             failure: Mutex::new(None),
@@ -50,15 +47,18 @@ impl<'j> SharedFile<'j> {
         }
     }
 
-    /// Takes the next object. Returns `None` if all objects are taken.
-    pub(crate) fn take_object(&self) -> Option<Object> {
-        let index = self.next.fetch_add(1, Ordering::Relaxed);
-        self.plan.geometry().object(ObjectIndex(index))
+    /// Returns the numbers of the devices of the source and of the sink. A sink without
+    /// one counts as the device of the source. Returns `None` if a worker may wait for the end of
+    /// this file.
+    pub fn devices(&self) -> Option<[u64; 2]> {
+        let source = self.file.source_stat.dev;
+        let sink = self.file.sink.file().map_or(source, |sink| sink.device().id);
+        (!self.file.finish.is_awaited()).then_some([source, sink])
     }
 
-    /// Takes all objects below number `end` that are not taken yet.
-    pub(crate) fn take_until(&self, end: u64) -> Range<u64> {
-        self.next.fetch_max(end, Ordering::Relaxed).min(end)..end
+    /// Returns the division of the file into objects.
+    pub fn geometry(&self) -> Geometry {
+        self.plan.geometry()
     }
 
     /// Records that `count` objects are finished, copied or not. Returns true if the last one is

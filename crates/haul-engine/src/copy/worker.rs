@@ -14,19 +14,22 @@ use super::reread::{CheckSelection, HeldFiles, Method, StreamRange, prove_object
 use super::shared_file::SharedFile;
 use super::{ahead, overlap};
 use haul_digest::{KEPT_MAX, Missing};
-use haul_model::{ByteLen, ByteOffset, ByteRange, Object, ObjectIndex};
-use haul_plan::{Plan, Route};
+use haul_model::{ByteLen, ByteOffset, ByteRange, Object, ObjectIndex, Runs};
+use haul_plan::{FileId, ObjectTask, Plan, Route, TaskId};
 use std::io;
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// The other workers of a job, for a worker that copies a file.
 pub trait Helpers<'j> {
-    /// Lets idle workers take objects of a file, and the entries that this worker has not started.
-    fn offer(&mut self, file: &Arc<SharedFile<'j>>);
-    /// Records that no object of a file is left to take.
-    fn close(&mut self, file: &Arc<SharedFile<'j>>);
+    /// Opens a file to idle workers, and offers them the entries that this worker has not started.
+    fn open(&mut self, file: &Arc<SharedFile<'j>>) -> FileId;
+    /// Reports a finished object, if any, and returns another one of the same file. Returns `None`
+    /// if none waits, or if its device has enough objects in progress: the worker then looks for
+    /// other work.
+    fn next_object(&mut self, file: FileId, finished: Option<TaskId>) -> Option<ObjectTask>;
+    /// Takes all objects of a file below number `end` that no worker has taken.
+    fn take_until(&mut self, file: FileId, end: u64) -> Runs;
     /// Returns true if a worker is idle.
     fn is_one_idle(&self) -> bool;
 }
@@ -121,32 +124,35 @@ impl<'h, 'j> Worker<'h, 'j> {
         let digest = SharedDigest::new(self.context.proof.moving(moving, delivery.method), &plan);
         let ahead = ahead::objects_ahead(moving.workers, &file, &plan, &delivery);
         let shared = Arc::new(SharedFile::new(file, plan, digest, delivery, ahead));
-        helpers.offer(&shared);
-        self.take_objects(helpers, &shared);
+        let id = helpers.open(&shared);
+        if let Some(first) = helpers.next_object(id, None) {
+            self.take_objects(helpers, &shared, first);
+        }
     }
 
-    /// Takes objects of a shared file until none is left. The worker that finishes the last one
-    /// ends the file.
-    pub fn take_objects(&mut self, helpers: &mut dyn Helpers<'j>, shared: &Arc<SharedFile<'j>>) {
+    /// Copies an object of a shared file, and further ones while there are any for this worker. The
+    /// worker that finishes the last one ends the file.
+    pub fn take_objects(
+        &mut self,
+        helpers: &mut dyn Helpers<'j>,
+        shared: &Arc<SharedFile<'j>>,
+        first: ObjectTask,
+    ) {
         let open = open_copy_of(self.context, shared);
-        while let Some(object) = shared.take_object() {
-            if object.index.0 + 1 == shared.plan.geometry().count() {
-                helpers.close(shared);
-            }
+        let mut next = Some(first);
+        while let Some(task) = next {
             if self.context.is_stopping() {
                 shared.record_failure(shared.file.interrupted());
             }
             let finished = match shared.is_broken() {
                 // Exabytes of holes are a trillion objects.
-                true => {
-                    let rest = take_until(helpers, shared, shared.plan.geometry().count());
-                    1 + (rest.end - rest.start)
-                }
-                false => self.move_object(helpers, shared, object),
+                true => 1 + helpers.take_until(task.file, shared.plan.geometry().count()).count(),
+                false => self.move_object(helpers, shared, task),
             };
             finish(&open, shared, finished);
             let proved = prove_objects(&open, &mut self.blocks, shared, CheckSelection::Behind);
             finish(&open, shared, proved);
+            next = helpers.next_object(task.file, Some(task.id));
         }
         let proved = prove_objects(&open, &mut self.blocks, shared, CheckSelection::All);
         finish(&open, shared, proved);
@@ -158,7 +164,7 @@ impl<'h, 'j> Worker<'h, 'j> {
         &mut self,
         helpers: &mut dyn Helpers<'j>,
         shared: &Arc<SharedFile<'j>>,
-        object: Object,
+        ObjectTask { file, object, .. }: ObjectTask,
     ) -> u64 {
         let open = open_copy_of(self.context, shared);
         ahead::ask(shared, object);
@@ -167,14 +173,14 @@ impl<'h, 'j> Worker<'h, 'j> {
             Ok(None) => u64::from(!copy_shared_object(&open, &mut self.blocks, shared, object, digest)),
             Ok(Some(end)) => {
                 let index = object.index.0;
-                let others = take_until(helpers, shared, end);
-                for objects in [index..index + 1, others.clone()] {
-                    match open.skip(&mut self.blocks, objects, &mut digest) {
+                let others = helpers.take_until(file, end);
+                for (start, end) in std::iter::once((index, index + 1)).chain(others.iter()) {
+                    match open.skip(&mut self.blocks, start..end, &mut digest) {
                         Ok(bytes) => _ = shared.moved.fetch_add(bytes, Ordering::Relaxed),
                         Err(error) => shared.record_failure(error),
                     }
                 }
-                1 + (others.end - others.start)
+                1 + others.count()
             }
             Err(error) => {
                 shared.record_failure(error);
@@ -194,15 +200,6 @@ enum Prepared {
 
 fn open_copy_of<'a>(context: &'a CopyContext<'a>, shared: &'a SharedFile<'_>) -> OpenCopy<'a> {
     OpenCopy { context, file: &shared.file, plan: &shared.plan, delivery: &shared.delivery }
-}
-
-/// Takes all objects of a shared file below number `end`.
-fn take_until<'j>(helpers: &mut dyn Helpers<'j>, shared: &Arc<SharedFile<'j>>, end: u64) -> Range<u64> {
-    let taken = shared.take_until(end);
-    if end == shared.plan.geometry().count() {
-        helpers.close(shared);
-    }
-    taken
 }
 
 /// Copies one object of a shared file. Returns true if the object waits for its verification and is

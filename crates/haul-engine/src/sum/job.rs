@@ -36,7 +36,7 @@ pub fn run<O: Orders>(
         settings,
         files_at_once,
         counters,
-        pool: Pool::new(stop),
+        pool: Pool::new(settings.workers, stop),
         feed: Mutex::new(Feed { orders, issued: 0, ended: false }),
         passed_on: AtomicU64::new(0),
         out: Mutex::new(Results { window: Window::new(), is_passing: false, parked: false }),
@@ -46,7 +46,7 @@ pub fn run<O: Orders>(
         stop,
     };
     job.offer();
-    let begin = || LaneHands::new(settings);
+    let begin = |_| LaneHands::new(settings);
     job.pool.run(settings.workers, begin, |hands, turn| match turn {
         WorkItem::Walk(QueueToken) => {
             job.waiting.fetch_sub(1, Ordering::Relaxed);
@@ -58,6 +58,7 @@ pub fn run<O: Orders>(
                 None => job.take_from_feed(hands),
             }
         }
+        WorkItem::Object(..) => unreachable!("the workers of a file divide its parts"),
         WorkItem::Help(shared) => match &shared.0.method {
             ShareMethod::Split(split) => job.help(&shared, split, hands),
             ShareMethod::Relay(relay) => {

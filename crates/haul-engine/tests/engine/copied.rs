@@ -8,7 +8,8 @@ use haul_engine::copy::{
 };
 use haul_engine::log::{CommandLine, Settings, SyncPolicy, identity};
 use haul_log::record::Status;
-use haul_model::{Level, ObjectSize};
+use haul_model::{Level, ObjectSize, Runs};
+use haul_plan::{Depth, FileId, Layout, ObjectOrder, ObjectTask, Scheduler, TaskId, WorkerId};
 use haul_storage::memory::{Call, MemoryStorage};
 use haul_storage::{Create, Dir, Follow, Inode, Missing, Name, Times};
 use parking_lot::Mutex;
@@ -121,11 +122,28 @@ impl CopyObserver for Ignored {
 }
 
 /// A job with one worker.
-struct Alone;
+struct Alone(Scheduler<()>);
+
+impl Alone {
+    fn new() -> Alone {
+        Alone(Scheduler::new(1))
+    }
+}
 
 impl<'j> Helpers<'j> for Alone {
-    fn offer(&mut self, _: &Arc<SharedFile<'j>>) {}
-    fn close(&mut self, _: &Arc<SharedFile<'j>>) {}
+    fn open(&mut self, file: &Arc<SharedFile<'j>>) -> FileId {
+        let layout = Layout::one(self.0.target(Depth::Workers));
+        self.0.open(file.geometry(), Runs::default(), &layout, &layout, ObjectOrder::Any)
+    }
+    fn next_object(&mut self, file: FileId, finished: Option<TaskId>) -> Option<ObjectTask> {
+        match finished {
+            Some(task) => self.0.next_after(WorkerId(0), task),
+            None => self.0.next_of(WorkerId(0), file),
+        }
+    }
+    fn take_until(&mut self, file: FileId, end: u64) -> Runs {
+        self.0.take_until(file, end)
+    }
     fn is_one_idle(&self) -> bool {
         true
     }
@@ -245,7 +263,7 @@ fn copy(case: &Case, from: &MemoryStorage, to: &MemoryStorage, state: &Path) -> 
         let held = HeldFiles::new(1, 1000, true);
         held.beside(&context, || {
             let mut worker = Worker::new(&context, &held);
-            worker.move_file(&mut Alone, FileJob::new(ends, None, Instant::now(), end));
+            worker.move_file(&mut Alone::new(), FileJob::new(ends, None, Instant::now(), end));
             worker.end_turn();
         });
     };
